@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 #: What was counted when the table was written, or since.
 CEILINGS: Final = {
-    "names: one": 37,
-    "names: found, told, said": 49,
+    "names: one": 35,
+    "names: found, told, said": 48,
     "functions named by a participle": 36,
     "phrases that say nothing": 8,
     "functions over 60 lines": 0,
@@ -34,10 +34,10 @@ CEILINGS: Final = {
 }
 #: Lines of the product by room.
 ROOMS: Final = {
-    "lastword": 9592,
+    "lastword": 9588,
     "pyspark_lastword": 443,
     "streaming": 5809,
-    "storage": 15710,
+    "storage": 15711,
     "change_data": 5626,
     "checkpoints": 215,
     "compaction": 6214,

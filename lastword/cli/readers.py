@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import polars as pl
@@ -22,6 +21,7 @@ from lastword.cli.options import (
     notes,
     open_log_dir,
     out,
+    print_json_lines,
     print_rows,
     read_limit,
     refuse_options,
@@ -205,12 +205,11 @@ def _report_table(topic: str, path: str, done: TableProgress, *, in_step: bool, 
 @readers_app.command("list")
 def readers_list(topic: Topic, as_json: Json = False, log_dir: LogDirOption = "") -> None:
     """List the registered readers: position, lag, last seen, expiration. Example: lastword readers list fruit-prices."""
-    found = [dataclasses.asdict(one) for one in open_log_dir(log_dir).topic(topic).readers()]
+    readers = [dataclasses.asdict(reader) for reader in open_log_dir(log_dir).topic(topic).readers()]
     if as_json:
-        for one in found:
-            sys.stdout.write(json.dumps(one) + "\n")
-    elif found:
-        out.print(tables.readers_table(found, topic))
+        print_json_lines(readers)
+    elif readers:
+        out.print(tables.readers_table(readers, topic))
     else:
         out.print(f"{topic}: no registered readers")
 

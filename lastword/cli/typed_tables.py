@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import sys
 from typing import Annotated
 
 import typer
 
 from lastword.cli import tables
-from lastword.cli.options import Json, LogDirOption, Topic, open_log_dir, out, tell
+from lastword.cli.options import Json, LogDirOption, Topic, open_log_dir, out, print_json_lines, tell
 
 tables_app = typer.Typer(help="List and describe the typed tables of a topic; pause, resume, rebuild and drop them.", no_args_is_help=True)
 
@@ -22,8 +20,7 @@ def tables_list(topic: Topic, as_json: Json = False, log_dir: LogDirOption = "")
     """List the tables: state, offsets behind, when they were heard of last. Example: lastword tables list shop.orders."""
     known = open_log_dir(log_dir).topic(topic).tables()
     if as_json:
-        for table in known:
-            sys.stdout.write(json.dumps(dataclasses.asdict(table)) + "\n")
+        print_json_lines(map(dataclasses.asdict, known))
     elif known:
         out.print(tables.typed_tables_table(known, topic))
     else:
@@ -35,7 +32,7 @@ def tables_describe(topic: Topic, path: Path, as_json: Json = False, log_dir: Lo
     """Show a table: position, lag, version, rows, files and columns. Example: lastword tables describe shop.orders tables/orders."""
     table = open_log_dir(log_dir).topic(topic).describe_table(path)
     if as_json:
-        sys.stdout.write(json.dumps(dataclasses.asdict(table)) + "\n")
+        print_json_lines([dataclasses.asdict(table)])
         return
     for line in tables.typed_table_lines(table):
         out.print(line, soft_wrap=True, markup=False, highlight=False)

@@ -165,7 +165,7 @@ class TableKeeper:
             raise TablePaused(message)
         if "rebuild_ms" in details:
             self._take(self.table.rebuild())
-            end_rebuild(self._topic, self.table.location, details["rebuild_ms"], now_ms=self._clock_ms())
+            _end_rebuild(self._topic, self.table.location, details["rebuild_ms"], now_ms=self._clock_ms())
         while (step := self.table.step()) is not None:
             self._take(step)
             if stopping():
@@ -362,7 +362,7 @@ def describe_table(log: TopicLog, path: str, *, storage_options: Mapping[str, st
     )
 
 
-def end_rebuild(log: TopicLog, location: str, rebuild_ms: int, *, now_ms: int) -> None:
+def _end_rebuild(log: TopicLog, location: str, rebuild_ms: int, *, now_ms: int) -> None:
     """Write into the ledger that the rebuild which was asked for at a time is done; one that was asked for later is not."""
 
     def done(today: Decisions) -> tuple[list[Decision], None]:

@@ -156,9 +156,7 @@ def table_actions(
     body = json.loads(schema_text(schema))
     of_state = {} if state is None else state.configuration
     maps = needs_mapping(schema) or has_mapping(of_state) or has_mapping(properties)
-    if maps:
-        last_id = map_columns(body["fields"], int(of_state.get(_LAST_ID, 0)))
-        configuration |= {_MAPPING: "name", _LAST_ID: str(last_id)}
+    configuration |= _map_columns(body, of_state) if maps else {}
     metadata: dict[str, Any] = {
         "id": str(uuid.uuid4()) if state is None else state.metadata["id"],
         "format": {"provider": "parquet", "options": {}},
@@ -177,13 +175,16 @@ def column_actions(state: TableState, new: pa.Schema, *, deletion_vectors: bool)
         return []
     body = json.loads(state.metadata["schemaString"])
     body["fields"] += json.loads(schema_text(new))["fields"]
-    configuration, maps = dict(state.configuration), needs_mapping(new) or has_mapping(state.configuration)
-    if maps:
-        last_id = map_columns(body["fields"], int(configuration.get(_LAST_ID, 0)))
-        configuration |= {_MAPPING: "name", _LAST_ID: str(last_id)}
+    maps = needs_mapping(new) or has_mapping(state.configuration)
+    configuration = {**state.configuration, **(_map_columns(body, state.configuration) if maps else {})}
     metadata = {**state.metadata, "schemaString": _compact(body), "configuration": configuration}
     protocol = _protocol(new, state, deletion_vectors=deletion_vectors, feeds=deletion_vectors, maps=maps)
     return [*([] if protocol == dict(state.protocol) else [{"protocol": protocol}]), {"metaData": metadata}]
+
+
+def _map_columns(body: dict[str, Any], configuration: Mapping[str, str]) -> dict[str, str]:
+    """Give the columns of a Delta schema that have none their stored names; return the properties that say so."""
+    return {_MAPPING: "name", _LAST_ID: str(map_columns(body["fields"], int(configuration.get(_LAST_ID, 0))))}
 
 
 def _compact(body: Any) -> str:

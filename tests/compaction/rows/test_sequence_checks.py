@@ -9,7 +9,15 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from lastword.compaction.order.source_positions import CHANGE, SNAPSHOT, UNNAMED_BELOW, SourcePosition, highest_of_scopes, scope_of
+from lastword.compaction.order.source_positions import (
+    CHANGE,
+    NO_SCOPE,
+    SNAPSHOT,
+    UNNAMED_BELOW,
+    SourcePosition,
+    highest_of_scopes,
+    scope_of,
+)
 from lastword.compaction.order.source_states import SourceCounts
 from lastword.compaction.rows.input_columns import SOURCE_TIME
 from lastword.compaction.rows.sequence_checks import NEWEST, Checked, SequenceBounds, SequenceChecks
@@ -201,6 +209,22 @@ def test_an_event_without_an_order_is_behind_its_key_in_its_source() -> None:
     assert _checked(log, ("x", _at(None)), ("x", _at(None, partition="0")), **bounds) == "ok ok"
     again = checks.take(pa.record_batch({"key": [b"k"], "source_sequence": [_at(None)]})).rows
     assert SourcePosition.of(again.column("source_sequence")[0].as_py()).commit == "@a:0001/0060.1"
+
+
+def test_an_event_that_names_no_source_is_behind_the_last_event_of_its_key_of_any_source() -> None:
+    """In the log or in any batch of the append: not behind the highest, as two sources are not compared."""
+    log = _Sources(("k", _at(50)), ("k", _at(9, "b")))
+    checks, nowhere = SequenceChecks(SequenceBounds(highest=log.highest), log), SourcePosition(scope=NO_SCOPE).text
+
+    def order_of(*events: tuple[str, str]) -> str:
+        return SourcePosition.of(checks.take(_events(*events)).rows.column("source_sequence")[-1].as_py()).commit
+
+    assert order_of(("k", nowhere)) == "@b:0001/0009.1"
+    assert order_of(("k", _at(60)), ("j", _at(10, "b")), ("k", nowhere)) == "@a:0001/0060.1"
+    assert order_of(("k", _at(11, "b"))) == "@b:0001/0011.1"
+    assert order_of(("k", nowhere)) == "@b:0001/0011.1"
+    assert order_of(("k", _at(59)), ("k", nowhere)) == "@b:0001/0011.1", "a late event is none"
+    assert order_of(("new", nowhere)) == ""
 
 
 def test_an_event_that_comes_again_after_its_deletion_was_removed_is_late() -> None:
