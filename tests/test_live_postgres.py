@@ -1,4 +1,4 @@
-"""The real thing: PostgreSQL, Debezium's engine, and concurrent clients; each round ends with the log's rows = the database's rows.
+"""The real thing: PostgreSQL, Debezium's engine, and concurrent clients; each round ends with the rows of the database, in log and table.
 
 A round (`tests.live_rounds`) is played once, as it takes seconds, and its events are delivered several times: by other partitions, cut into
 other appends, with cleanings in between. LASTWORD_SEED fixes what is drawn; what the clients' transactions do to each other is the server's
@@ -16,6 +16,7 @@ import zlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -44,6 +45,9 @@ _DELIVERIES: Final = 10
 #: out is nowhere. Nor is what a changed key left out, if its old key is in another partition.
 _MAY_BE_REFUSED: Final = frozenset({"unresolved_column"})
 _HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+#: The columns of both tables.
+_DDL: Final = "id int, n bigint, note string, body string, moved boolean"
+_COLUMNS: Final = ("id", "n", "note", "body", "moved")
 _CONFIG: Final = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "segment.bytes": "65536", "delete.retention.ms": "1d"}
 
 pytestmark = [
@@ -133,10 +137,12 @@ def deliver(sent: list[Sent], table: dict[int, dict[str, Any]], chance: random.R
     """Deliver the events of a table in one random way, and compare its rows."""
     delivery = Delivery(chance, sent)
     topic, now_ms = LogDir(folder).create_topic("t", partitions=chance.randint(1, 3), config=_CONFIG), T0
-    has_offsets = chance.random() < 0.5
+    has_offsets, kept = chance.random() < 0.5, str(folder / "typed")
     for number, batch in enumerate(delivery.batches):
         done = at(now_ms, topic).append(_rows(batch, has_offsets=has_offsets), envelope=Envelope(), on_invalid="dead-letter")
         assert set(done.refused) <= _MAY_BE_REFUSED, f"{name}, append {number}: {done.refused}"
+        if chance.random() < 0.3:
+            at(now_ms, topic).materialize(kept, schema=_DDL)
         if chance.random() < 0.2:
             now_ms += chance.choice((1000, HOUR_MS))
             topic.roll()
@@ -151,6 +157,9 @@ def deliver(sent: list[Sent], table: dict[int, dict[str, Any]], chance: random.R
         now_ms += 2 * DAY_MS
         at(now_ms, topic).clean()
     _compare(_table(topic, stale), table, delivery, f"{name}, cleaned")
+    at(now_ms, topic).materialize(kept, schema=_DDL)
+    typed = {row["id"]: {column: row[column] for column in _COLUMNS} for row in pl.read_delta(kept).to_dicts() if row["id"] not in stale}
+    _compare(typed, table, delivery, f"{name}, as a typed table")
 
 
 def _compare(found: dict[int, dict[str, Any]], table: dict[int, dict[str, Any]], delivery: Delivery, name: str) -> None:

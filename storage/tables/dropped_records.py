@@ -13,6 +13,7 @@ import pyarrow as pa
 from lastword.compaction.errors import CommitConflict
 from lastword.storage.append.dead_letters import LetterOrigin, dead_letters_of, replace_dead_letters, write_dead_letters
 from lastword.storage.delta.commit_text import action_time_ms
+from lastword.storage.files.data_files import delete_files
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,10 +55,12 @@ class DroppedRecords:
         self._files += [] if written is None else [written]
 
     def commit(self) -> None:
-        """Commit the letters; raise `CommitConflict` if a cleaning replaced files since: a purge may have erased what they hold."""
+        """Commit the letters; raise `CommitConflict` if a purge may have erased meanwhile what they hold."""
         with self._log.append_lock():
-            if self._log.snapshot().maintenance_txn != self._view.state.snapshot.maintenance_txn:
-                message = f"topic {self._log.name}: the log was cleaned meanwhile; the step is taken again"
+            today, before = self._log.at(), self._view.state
+            is_cleaned = today.snapshot.maintenance_txn != before.snapshot.maintenance_txn
+            if self._files and is_cleaned and today.decisions.purges:
+                message = f"topic {self._log.name}: the log was cleaned meanwhile, and keys are purged; the step is taken again"
                 raise CommitConflict(message)
             replace_dead_letters(
                 self._origin.location,
@@ -66,3 +69,8 @@ class DroppedRecords:
                 query_id=self._origin.query_id,
                 batch_id=self._step,
             )
+        self._files = []
+
+    def discard(self) -> None:
+        """Delete the files of letters that were not committed."""
+        delete_files(self._origin.location, self._origin.storage_options, [file.path for file in self._files])

@@ -208,7 +208,13 @@ class MaterializedTable:
     ) -> TableStep:
         """Apply records and commit; the files of a commit that is not made are deleted. Dead letters are committed before."""
         files = FileChanges()
-        with self._discarding(lambda: files, changes.discard):
+
+        def discard(files: FileChanges) -> None:
+            changes.discard(files)
+            if letters is not None:
+                letters.discard()
+
+        with self._discarding(lambda: files, discard):
             for chunk in records:
                 changes.add(chunk)
             if letters is not None:

@@ -9,18 +9,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+import polars as pl
 import pytest
 
 from lastword.compaction.errors import UserError
+from lastword.storage.append.dead_letters import open_dead_letters
 from lastword.storage.delta.crash_points import CrashPoint, hook
+from lastword.storage.delta.small_tables import current_files
 from lastword.storage.tables.table_options import TableLimits, TableOptions
 from tests.pictures import T0
 from tests.storage.tables.kept import Kept
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _DROPS = TableOptions(mode="DROPMALFORMED")
 
@@ -151,6 +152,10 @@ def test_a_purge_erases_the_letters_of_a_key(tmp_path: Path) -> None:
     with hook(clean):
         kept.topic.materialize(kept.location, schema="id bigint, n bigint", mode="DROPMALFORMED")
     assert cleaned
+    committed = [current.path for current in current_files(open_dead_letters(kept.topic.log.paths.dead_letters, {}))]
+    assert len(committed) == 1
+    assert not [path for path in committed if 3 in pl.read_parquet(f"{kept.topic.log.paths.dead_letters}/{path}")["offset"]]
+    assert [path.name for path in Path(kept.topic.log.paths.dead_letters).glob("*.parquet") if 3 in pl.read_parquet(path)["offset"]] == []
     assert [one["key"] for one in kept.topic.dead_letters().to_pylist()] == [b'{"id":2}']
 
 
