@@ -144,7 +144,7 @@ class MaterializedTable:
         new, named = (pa.schema(compress(schema, is_new)) for schema in (rows.schema, rows.named_schema))
         schema = pa.schema([*(column for column in there if not pa.types.is_null(column.type)), *new])
         table = column_actions(state, named, deletion_vectors=state.takes_vectors)
-        files = self._files(state, schema, layout, state.partition_by)
+        files = self._files(state, schema, layout, state.partition_by, delta_schema=_delta_schema(table) or state.metadata["schemaString"])
         letters = self._letters(view, sum(position.offsets))
         changes = StepChanges(
             state.files,
@@ -167,7 +167,15 @@ class MaterializedTable:
         partition_by = self._partition_columns(state, self._row_maker(layout))
         rows = self._row_maker(layout, partition_by)
         view = view_of(self._topic.at(), self._options.isolation)
-        files = self._files(None, rows.schema, layout, partition_by)
+        table = table_actions(
+            state,
+            rows.named_schema,
+            self._wanted_owner(layout),
+            deletion_vectors=self._options.deletion_vectors,
+            properties=self._options.properties,
+            partition_by=partition_by,
+        )
+        files = self._files(None, rows.schema, layout, partition_by, delta_schema=_delta_schema(table))
         self._index = None
         letters = self._letters(view, None)
         changes = StepChanges(
@@ -182,14 +190,6 @@ class MaterializedTable:
         limits, columns = self._options.limits, _record_columns(layout, whole=letters is not None)
         crash_points.reached(CrashPoint.TARGET_PLANNED)
         records = latest_records(view, columns, max_rows=limits.chunk_rows, max_bytes=limits.chunk_bytes)
-        table = table_actions(
-            state,
-            rows.named_schema,
-            self._wanted_owner(layout),
-            deletion_vectors=self._options.deletion_vectors,
-            properties=self._options.properties,
-            partition_by=partition_by,
-        )
         kind = "bootstrap" if state is None else "rebuild"
         done = self._apply_and_commit(kind, state, changes, records, view.position, table=table, letters=letters)
         crash_points.reached(CrashPoint.TARGET_MADE)
@@ -419,9 +419,18 @@ class MaterializedTable:
         layout = self._layout()
         schema = self._row_maker(layout).schema if state is None else read_schema(state.metadata["schemaString"])
         known = pa.schema([column for column in schema if not pa.types.is_null(column.type)])
-        return self._files(state, known, layout, () if state is None else state.partition_by)
+        delta_schema = None if state is None else state.metadata["schemaString"]
+        return self._files(state, known, layout, () if state is None else state.partition_by, delta_schema=delta_schema)
 
-    def _files(self, state: TableState | None, schema: pa.Schema, layout: TableLayout, partition_by: Sequence[str]) -> TableFiles:
+    def _files(
+        self,
+        state: TableState | None,
+        schema: pa.Schema,
+        layout: TableLayout,
+        partition_by: Sequence[str],
+        *,
+        delta_schema: str | None,
+    ) -> TableFiles:
         return TableFiles(
             self.location,
             self._storage_options,
@@ -429,6 +438,7 @@ class MaterializedTable:
             layout.stored_key_names,
             partition_by=[stored_name(name) for name in partition_by],
             there=None if state is None else state.files,
+            delta_schema=delta_schema,
         )
 
     def _letters(self, view: View, first_offset: int | None) -> DroppedRecords | None:
@@ -459,3 +469,8 @@ def _record_columns(layout: TableLayout, *, whole: bool) -> list[str]:
     needed = {"partition", "offset", "key", "value", *(name.removeprefix("_") for name in layout.own_columns if name in RECORD_COLUMNS)}
     needed |= {"timestamp"} if layout.history or whole else set()
     return sorted(needed | ({"headers"} if whole else set()))
+
+
+def _delta_schema(actions: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return the `schemaString` that some actions give a table; None if they leave it as it is."""
+    return next((action["metaData"]["schemaString"] for action in actions if "metaData" in action), None)

@@ -19,6 +19,7 @@ from lastword.storage.tables.key_index import FileKeys, KeyHashes, WantedKeys, f
 from lastword.storage.tables.partitioning import constant_column, is_hidden, partition_folder, split_rows, values_of_path
 from lastword.storage.tables.statistics import file_statistics, has_nan
 from lastword.storage.tables.table_rows import KEY, PARTITION, boolean_mask
+from lastword.storage.tables.table_schema import parquet_schema
 from lastword.storage.tables.table_state import TableFile
 
 if TYPE_CHECKING:
@@ -48,10 +49,15 @@ class TableFiles:
         *,
         partition_by: Sequence[str] = (),
         there: Mapping[str, TableFile] | None = None,
+        delta_schema: str | None = None,
     ) -> None:
-        """Name them; nothing is read yet. `there` are the files of the table, whose partition values the Delta log has."""
+        """Name them; nothing is read yet. `there` are the files of the table, whose partition values the Delta log has.
+
+        `delta_schema` is Delta's `schemaString`, whose numbers of mapped columns new files have as field ids.
+        """
         self.location, self.options, self.schema = location, storage_options, schema
         self._partition_by, self._there = tuple(partition_by), there or {}
+        self._field_ids = {} if delta_schema is None else {field.name: field for field in parquet_schema(delta_schema)}
         self._key_names = tuple(key_names)
         self.filesystem = filesystem_of(location, storage_options)
 
@@ -61,9 +67,10 @@ class TableFiles:
 
     def _write(self, rows: pa.Table, partition_values: Mapping[str, str | None]) -> TableFile:
         path = f"{partition_folder(partition_values)}part-{uuid.uuid4()}.parquet"
+        columns = pa.schema([self._field_ids.get(field.name, field) for field in rows.schema])
         with output_file(self.location, self.options, path) as stream:
             pq.write_table(
-                rows,
+                rows.cast(columns),
                 stream,
                 compression="zstd",
                 compression_level=1,

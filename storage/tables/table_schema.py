@@ -160,8 +160,15 @@ def read_schema(text: str) -> pa.Schema:
     return pa.schema([_arrow_field(field) for field in json.loads(text)["fields"]])
 
 
-def _arrow_field(field: Mapping[str, Any]) -> pa.Field:
-    return pa.field(field.get("metadata", {}).get(_PHYSICAL, field["name"]), _arrow_type(field["type"]))
+def parquet_schema(text: str) -> pa.Schema:
+    """Return the schema of data files for Delta's `schemaString`: as `read_schema`, with the numbers of mapped columns as field ids."""
+    return pa.schema([_arrow_field(field, with_ids=True) for field in json.loads(text)["fields"]])
+
+
+def _arrow_field(field: Mapping[str, Any], *, with_ids: bool = False) -> pa.Field:
+    metadata: Mapping[str, Any] = field.get("metadata", {})
+    ids = {"PARQUET:field_id": str(metadata[_ID])} if with_ids and _ID in metadata else None
+    return pa.field(metadata.get(_PHYSICAL, field["name"]), _arrow_type(field["type"], with_ids=with_ids), metadata=ids)
 
 
 def has_local_times(schema: pa.Schema) -> bool:
@@ -210,14 +217,14 @@ def _type(data_type: pa.DataType) -> Any:
     return _NAMES[data_type]
 
 
-def _arrow_type(given: str | Mapping[str, Any]) -> pa.DataType:
+def _arrow_type(given: str | Mapping[str, Any], *, with_ids: bool = False) -> pa.DataType:
     if isinstance(given, str):
         decimal = re.fullmatch(r"decimal\((\d+),(\d+)\)", given)
         return pa.decimal128(int(decimal[1]), int(decimal[2])) if decimal else _TYPES.get(given, pa.null())
     if given["type"] == "array":
-        return pa.list_(_arrow_type(given["elementType"]))
+        return pa.list_(_arrow_type(given["elementType"], with_ids=with_ids))
     if given["type"] == "map":
-        return pa.map_(_arrow_type(given["keyType"]), _arrow_type(given["valueType"]))
+        return pa.map_(_arrow_type(given["keyType"], with_ids=with_ids), _arrow_type(given["valueType"], with_ids=with_ids))
     if given["type"] == "struct":
-        return pa.struct([_arrow_field(field) for field in given["fields"]])
+        return pa.struct([_arrow_field(field, with_ids=with_ids) for field in given["fields"]])
     return pa.null()

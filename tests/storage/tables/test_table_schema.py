@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaProtocolError
@@ -15,9 +17,6 @@ from lastword.compaction.errors import UserError
 from lastword.storage.tables.table_schema import check_names, differing_columns, has_local_times, read_schema, schema_text
 from tests.storage.tables.kept import Kept
 from tests.storage.tables.readers import READERS, read_delta_rs, read_duckdb
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _ALL = pa.schema(
     [
@@ -119,9 +118,38 @@ def test_any_name_is_a_column_by_column_mapping(tmp_path: Path, *, history: bool
             assert (second["a,b"]["c;d"], second["new\tone"], first["new\tone"]) == (4, 7, None)
         with pytest.raises(DeltaProtocolError, match="columnMapping"):
             pl.read_delta(kept.location)
+        assert _has_field_ids(kept.location)
         engine.rebuild()
     assert kept.engine().erase(kept.key(2), kept={}).rows == 1
     assert {row["id"] for row in read_delta_rs(kept.location).to_pylist()} == {1}
+
+
+def _has_field_ids(location: str) -> bool:
+    """Tell whether the newest file has the numbers of the columns as field ids, as Delta's protocol asks of mapped columns."""
+    table, ids = DeltaTable(location), dict[str, int]()
+
+    def number(fields: list[dict[str, Any]]) -> None:
+        for field in fields:
+            ids[field["metadata"]["delta.columnMapping.physicalName"]] = field["metadata"]["delta.columnMapping.id"]
+            inner = field["type"]
+            while isinstance(inner, dict) and inner["type"] in {"array", "map"}:
+                inner = inner.get("elementType") or inner["valueType"]
+            number(inner["fields"] if isinstance(inner, dict) else [])
+
+    def has_ids(fields: list[pa.Field]) -> bool:
+        for field in fields:
+            if field.name in ids and (field.metadata or {}).get(b"PARQUET:field_id") != str(ids[field.name]).encode():
+                return False
+            inner = field.type
+            while pa.types.is_list(inner) or pa.types.is_map(inner):
+                inner = inner.value_type if pa.types.is_list(inner) else inner.item_type
+            if pa.types.is_struct(inner) and not has_ids([inner.field(at) for at in range(inner.num_fields)]):
+                return False
+        return True
+
+    number(json.loads(table.schema().to_json())["fields"])
+    newest = max((Path(uri.removeprefix("file://")) for uri in table.file_uris()), key=lambda path: path.stat().st_mtime_ns)
+    return bool(ids) and has_ids(list(pq.ParquetFile(newest).schema_arrow))
 
 
 def _pairs(value: Any) -> list[tuple[str, Any]]:
