@@ -71,6 +71,26 @@ def write_dead_letters(rows: Iterable[pa.Table], origin: LetterOrigin) -> RowFil
     return write_row_file(origin.location, origin.storage_options, rows, dead_letter_arrow_schema(), name=name, time_ms=origin.refused_ms)
 
 
+def add_dead_letters(location: str, storage_options: Mapping[str, str], files: Sequence[RowFile]) -> None:
+    """Commit files beside the dead letters that are there; tried again when others come first."""
+
+    def once() -> None:
+        table = open_dead_letters(location, storage_options)
+        commit_rows(location, storage_options, _following(table), files, kind="dead letters", removes=[], time_column="refused_at")
+
+    retry_on_conflict(once, attempts=50)
+
+
+def places_of_letters(location: str, storage_options: Mapping[str, str], *, query_id: str) -> frozenset[tuple[int, int]]:
+    """Return the partitions and offsets of the dead letters of a query."""
+    places, prefix = set[tuple[int, int]](), f"{_query_name(query_id)}-"
+    for file in current_files(open_dead_letters(location, storage_options)):
+        if file.path.startswith(prefix):
+            letters = read_letters(location, storage_options, file.path)
+            places.update(zip(letters.column("partition").to_pylist(), letters.column("offset").to_pylist(), strict=True))
+    return frozenset(places)
+
+
 def replace_dead_letters(
     location: str, storage_options: Mapping[str, str], files: Sequence[RowFile], *, query_id: str, batch_id: int | None
 ) -> None:

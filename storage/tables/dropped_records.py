@@ -1,7 +1,8 @@
 """Records with a value that does not fit their table: dead letters of the topic, written before the step that leaves them out.
 
-A step that is taken again, after a crash or a conflict, writes the same letters in the place of those before. A table that is written anew
-takes the place of all its letters. Two processes that take different steps from one position at the same time may write a letter twice.
+A step that is taken again, after a crash or a conflict, or by another process, adds no letter that is there: partition and offset tell them
+apart. A table that is written anew takes the place of all its letters. Two processes that take a step at the same moment may write a letter
+twice; none is lost.
 """
 
 from __future__ import annotations
@@ -11,7 +12,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lastword.compaction.errors import CommitConflict
-from lastword.storage.append.dead_letters import LetterOrigin, dead_letters_of, replace_dead_letters, write_dead_letters
+from lastword.storage.append.dead_letters import (
+    LetterOrigin,
+    add_dead_letters,
+    dead_letters_of,
+    places_of_letters,
+    replace_dead_letters,
+    write_dead_letters,
+)
 from lastword.storage.delta.commit_text import action_time_ms
 from lastword.storage.files.data_files import delete_files
 
@@ -28,26 +36,32 @@ REASON = "table_misfit"
 
 
 class DroppedRecords:
-    """The dead letters of one step of a table, or of a table that is written anew (`step` is None)."""
+    """The dead letters of one step of a table, or with `replaces` of a table that is written anew."""
 
-    def __init__(self, log: TopicLog, view: View, source: str, *, step: int | None) -> None:
-        """Begin with none; `step` is a number that each step of the table has for itself."""
-        self._log, self._view, self._step = log, view, step
+    def __init__(self, log: TopicLog, view: View, source: str, *, replaces: bool) -> None:
+        """Begin with none."""
+        self._log, self._view, self._replaces = log, view, replaces
         self._origin = LetterOrigin(
             location=log.paths.dead_letters,
             storage_options=log.storage_options,
             source=source,
             query_id=f"{source} of {view.topic_id}",
-            batch_id=-1 if step is None else step,
+            batch_id=sum(view.position.offsets),
             refused_ms=action_time_ms(),
         )
         self._files = list["RowFile"]()
+        #: The partitions and offsets of the letters that are there, once they were asked for.
+        self._known: frozenset[tuple[int, int]] | None = frozenset() if replaces else None
 
     def take(self, records: pa.Table, misfits: Sequence[RowMisfit]) -> None:
-        """Write those of some records that do not fit as a file."""
-        rows = records.take(pa.array([misfit.row for misfit in misfits]))
+        """Write those of some records that do not fit as a file, but for those that are there already."""
+        if self._known is None:
+            self._known = places_of_letters(self._origin.location, self._origin.storage_options, query_id=self._origin.query_id)
+        partitions, offsets = records.column("partition"), records.column("offset")
+        new = [misfit for misfit in misfits if (partitions[misfit.row].as_py(), offsets[misfit.row].as_py()) not in self._known]
+        rows = records.take(pa.array([misfit.row for misfit in new], pa.int64()))
         rows = rows.append_column("raw", pa.nulls(len(rows), pa.string())).combine_chunks()
-        reasons, details = [REASON] * len(misfits), [str(misfit) for misfit in misfits]
+        reasons, details = [REASON] * len(new), [str(misfit) for misfit in new]
         # The topic's keys are not stale by them: the log has the record.
         stale = pa.nulls(len(rows), pa.binary())
         letters = [dead_letters_of(batch, reasons, details, stale, self._origin) for batch in rows.to_batches()]
@@ -56,19 +70,17 @@ class DroppedRecords:
 
     def commit(self) -> None:
         """Commit the letters; raise `CommitConflict` if a purge may have erased meanwhile what they hold."""
+        location, options = self._origin.location, self._origin.storage_options
         with self._log.append_lock():
             today, before = self._log.at(), self._view.state
             is_cleaned = today.snapshot.maintenance_txn != before.snapshot.maintenance_txn
             if self._files and is_cleaned and today.decisions.purges:
                 message = f"topic {self._log.name}: the log was cleaned meanwhile, and keys are purged; the step is taken again"
                 raise CommitConflict(message)
-            replace_dead_letters(
-                self._origin.location,
-                self._origin.storage_options,
-                self._files,
-                query_id=self._origin.query_id,
-                batch_id=self._step,
-            )
+            if self._replaces:
+                replace_dead_letters(location, options, self._files, query_id=self._origin.query_id, batch_id=None)
+            elif self._files:
+                add_dead_letters(location, options, self._files)
         self._files = []
 
     def discard(self) -> None:

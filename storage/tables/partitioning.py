@@ -54,8 +54,8 @@ def split_rows(rows: pa.Table, names: Sequence[str]) -> Iterator[tuple[dict[str,
     if not names:
         yield {}, rows
         return
-    values = pl.DataFrame([pl.Series(name, rows.column(name)) for name in names]).with_row_index("row")
-    for mine, group in values.group_by(names, maintain_order=True):
+    values = pl.DataFrame([pl.Series(str(number), rows.column(name)) for number, name in enumerate(names)]).with_row_index("row")
+    for mine, group in values.group_by([str(number) for number in range(len(names))], maintain_order=True):
         part = rows if len(group) == len(rows) else rows.take(group["row"].to_arrow())
         yield dict(zip(names, map(_text, mine), strict=True)), part
 
@@ -79,8 +79,12 @@ def partition_folder(values: Mapping[str, str | None]) -> str:
     """Return the folders of a partition, with a slash at the end; none where a name would be too long for a file system, or mean null."""
     if _NULL in values.values():
         return ""
-    parts = [f"{quote(name, safe='')}={_NULL if text is None else quote(text, safe='')}/" for name, text in values.items()]
+    parts = [f"{_folder_name(name)}={_NULL if text is None else _folder_name(text)}/" for name, text in values.items()]
     return "".join(parts) if max(map(len, parts), default=0) <= _LONGEST_NAME else ""
+
+
+def _folder_name(text: str) -> str:
+    return quote(text, safe="").replace("~", "%7E")  # as delta-rs does
 
 
 def values_of_path(path: str, names: Sequence[str], where: str) -> dict[str, str | None]:

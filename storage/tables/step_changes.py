@@ -155,12 +155,15 @@ class StepChanges:
         return changes
 
     def _partly_deleted(self, deleted: Mapping[str, BitMap]) -> dict[str, BitMap]:
-        """Return all deleted rows of the files of which some rows are left; readers ask a marked file how many rows it has."""
+        """Return all deleted rows of the files of which some rows are left; readers ask a marked file how many rows it has.
+
+        A file whose path has a percent sign, as of a partition, is written again: Polars looks for its vector under another path.
+        """
         deleted_by_file = dict[str, BitMap]()
         for path, rows in deleted.items():
             file = self._there.get(path) or self._new[path]
             together = rows | self._vectors.of(file)
-            if file.rows is not None and len(together) < file.rows:
+            if file.rows is not None and len(together) < file.rows and "%" not in path:
                 deleted_by_file[path] = together
         return deleted_by_file
 

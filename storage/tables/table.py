@@ -145,7 +145,7 @@ class MaterializedTable:
         schema = pa.schema([*(column for column in there if not pa.types.is_null(column.type)), *new])
         table = column_actions(state, named, deletion_vectors=state.takes_vectors)
         files = self._files(state, schema, layout, state.partition_by, delta_schema=_delta_schema(table) or state.metadata["schemaString"])
-        letters = self._letters(view, sum(position.offsets))
+        letters = self._letters(view, replaces=False)
         changes = StepChanges(
             state.files,
             files,
@@ -177,7 +177,7 @@ class MaterializedTable:
         )
         files = self._files(None, rows.schema, layout, partition_by, delta_schema=_delta_schema(table))
         self._index = None
-        letters = self._letters(view, None)
+        letters = self._letters(view, replaces=True)
         changes = StepChanges(
             {},
             files,
@@ -441,10 +441,10 @@ class MaterializedTable:
             delta_schema=delta_schema,
         )
 
-    def _letters(self, view: View, first_offset: int | None) -> DroppedRecords | None:
+    def _letters(self, view: View, *, replaces: bool) -> DroppedRecords | None:
         if self._options.mode != "DROPMALFORMED":
             return None
-        return DroppedRecords(self._topic, view, f"table {self.location}", step=first_offset)
+        return DroppedRecords(self._topic, view, f"table {self.location}", replaces=replaces)
 
     # --- caches -------------------------------------------------------------------------------------------------------------------------
 

@@ -155,6 +155,7 @@ class RowMaker:
         Raises `UserError` for a value that does not fit its column; it names the topic, the record, the column and the value.
         """
         decoded, misfits = self._decode(records)
+        decoded = self._without_empty_texts(decoded, records, misfits)
         plain = keys.plain & self._has_key(decoded, keys)
         named = {name: decoded.column(name) for name in decoded.schema.names}
         key = pc.if_else(pa.array(plain), pa.scalar(None, pa.binary()), keys.columns.column(KEY))
@@ -162,11 +163,7 @@ class RowMaker:
         own |= {name: records.column(name.removeprefix("_")) for name in self.layout.own_columns if name in RECORD_COLUMNS}
         given = {**named, **own}
         rows = [given.get(field.name, pa.nulls(len(records), field.type)) for field in self._decoded]
-        named_rows = with_names(pa.table(rows, names=self._decoded.names).cast(self._decoded), self.schema)
-        for number, field in enumerate(self.named_schema):
-            if field.name in self._partition_by and pa.types.is_string(field.type):
-                named_rows = self._without_empty_texts(named_rows, number, records, misfits)
-        return MadeRows(rows=named_rows, misfits=misfits)
+        return MadeRows(rows=with_names(pa.table(rows, names=self._decoded.names).cast(self._decoded), self.schema), misfits=misfits)
 
     def _decode(self, records: pa.Table) -> tuple[pa.Table, list[RowMisfit]]:
         batches, misfits, begin = list[pa.RecordBatch](), list[RowMisfit](), 0
@@ -184,18 +181,21 @@ class RowMaker:
         """Return the error that names the record."""
         return UserError(describe_misfit(self._topic, records.slice(misfit.row, 1).to_pylist()[0], str(misfit)))
 
-    def _without_empty_texts(self, rows: pa.Table, number: int, records: pa.Table, misfits: list[RowMisfit]) -> pa.Table:
-        """Return rows with null for the empty texts of a partition column, which are misfits."""
-        column, name = rows.column(number), self.named_schema.names[number]
-        is_empty = boolean_mask(pc.fill_null(pc.equal(column, ""), fill_value=False))
-        if not is_empty.any():
-            return rows
-        reason = f'column {name} = "": the table is partitioned by it, and Delta takes an empty text for null'
-        empty = [RowMisfit(int(row), reason) for row in np.flatnonzero(is_empty)]
-        if self._on_misfit == "error":
-            raise self._misfit_error(records, empty[0])
-        misfits += empty
-        return rows.set_column(number, self.schema.field(number), pc.if_else(pa.array(is_empty), pa.scalar(None, pa.string()), column))
+    def _without_empty_texts(self, rows: pa.Table, records: pa.Table, misfits: list[RowMisfit]) -> pa.Table:
+        """Return rows with null for the empty texts of partition columns, which are misfits; a key that has one stays in `_key`."""
+        for number, field in enumerate(rows.schema):
+            if self.layout.table_name(field.name) not in self._partition_by or not pa.types.is_string(field.type):
+                continue
+            column = rows.column(number)
+            is_empty = boolean_mask(pc.fill_null(pc.equal(column, ""), fill_value=False))
+            reason = f'column {field.name} = "": the table is partitioned by it, and Delta takes an empty text for null'
+            empty = [RowMisfit(int(row), reason) for row in np.flatnonzero(is_empty)]
+            if empty and self._on_misfit == "error":
+                raise self._misfit_error(records, empty[0])
+            misfits += empty
+            if empty:
+                rows = rows.set_column(number, field, pc.if_else(pa.array(is_empty), pa.scalar(None, pa.string()), column))
+        return rows
 
     def _key_columns(self, records: pa.Table) -> dict[str, pa.Array]:
         if not self.layout.key_names:

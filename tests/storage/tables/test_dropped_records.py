@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import polars as pl
 import pytest
@@ -19,6 +20,7 @@ from lastword.compaction.errors import UserError
 from lastword.storage.append.dead_letters import open_dead_letters
 from lastword.storage.delta.crash_points import CrashPoint, hook
 from lastword.storage.delta.small_tables import current_files
+from lastword.storage.tables.table_log import TableLog
 from lastword.storage.tables.table_options import TableLimits, TableOptions
 from tests.pictures import T0
 from tests.storage.tables.kept import Kept
@@ -117,6 +119,46 @@ def test_letters_are_written_before_the_commit_that_leaves_their_records_out(tmp
     with hook(overtake):
         kept.table.step()
     assert (seen, _offsets(kept), kept.rows()) == ([[], [1]], [1], [])
+
+
+@pytest.mark.parametrize("most", [None, 1])
+def test_of_two_steps_of_different_lengths_no_letter_is_lost(tmp_path: Path, most: int | None) -> None:
+    """The longer one is committed while the shorter one is under way."""
+    kept = Kept(tmp_path, options=_DROPS)
+    kept.append((1, 5))
+    kept.table.step()
+    kept.append(_bad(2))
+    short, long, seen = kept.engine(TableOptions(mode="DROPMALFORMED", max_offsets_per_step=most)), kept.engine(), list[list[int]]()
+
+    def overtake(reached: CrashPoint) -> None:
+        if reached is CrashPoint.STEP_PLANNED and not seen:
+            seen.append([])
+            kept.append(_bad(3))
+            long.step()
+            seen.append(_offsets(kept))
+
+    with hook(overtake):
+        short.step()
+    while short.step():
+        pass
+    assert (seen[1], sorted(set(_offsets(kept))), kept.rows()) == ([1, 2], [1, 2], [(1, 5)])
+
+
+@pytest.mark.parametrize("rebuilds", [False, True])
+def test_letters_of_a_commit_that_was_never_made_are_there_once(tmp_path: Path, *, rebuilds: bool) -> None:
+    """Killed between the letters and the commit of the table, in a step or in a table that is written anew; more records come then."""
+    kept = Kept(tmp_path, options=_DROPS)
+    kept.append((1, 5))
+    kept.table.step()
+    kept.append(_bad(2))
+    with mock.patch.object(TableLog, "commit", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        (kept.table.rebuild if rebuilds else kept.table.step)()
+    assert _offsets(kept) == [1]
+    kept.append(_bad(3))
+    again = kept.engine()
+    while again.step():
+        pass
+    assert (_offsets(kept), kept.rows()) == ([1, 2], [(1, 5)])
 
 
 def test_a_table_that_is_written_anew_takes_the_place_of_its_letters(tmp_path: Path) -> None:

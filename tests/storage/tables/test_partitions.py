@@ -201,3 +201,47 @@ def test_a_text_that_no_folder_can_be_called_is_a_value_all_the_same(tmp_path: P
     kept.table.step()
     assert kept.table.upkeep(now_ms=T0 * 2).deleted_files == 1
     assert list(Path(kept.location, "land=NO").iterdir()) == []
+
+
+@pytest.mark.parametrize("text", ["NO", "a b", "é", "a/b", "100%", "a=b", "a:b", "a~b", None])
+@pytest.mark.parametrize("is_optimized", [False, True])
+def test_a_row_that_leaves_a_partition_of_any_name_is_gone_for_each_reader(tmp_path: Path, text: str | None, *, is_optimized: bool) -> None:
+    """Also from a file that delta-rs wrote: Polars looks for the vector of a file in such a folder under another path."""
+    kept = _kept(tmp_path, "land")
+    for begin in (0, 4):
+        kept.append(*(_row(number, text) for number in range(begin, begin + 4)))
+        kept.table.step()
+    if is_optimized:
+        DeltaTable(kept.location).optimize.compact()
+    kept.append((0, None), _row(1, text, n=1), (5, None))
+    kept.table.step()
+    expected = [(1, 1), *((number, 0) for number in (2, 3, 4, 6, 7))]
+    for name, read in READERS.items():
+        assert rows_of(read(kept.location)) == expected, name
+    assert kept.table.upkeep(now_ms=T0).deleted_files == 0
+    assert kept.rows() == expected
+
+
+def test_a_key_with_an_empty_text_is_one_row_and_can_be_erased(tmp_path: Path) -> None:
+    """Its column is null, so the key stands in `_key`."""
+    options = TableOptions(partition_by=("land",), mode="PERMISSIVE")
+    kept = Kept(tmp_path, key_ddl="id bigint, land string", value_ddl="id bigint, land string, n bigint", options=options)
+    key = '{"id":1,"land":""}'
+    for n in (0, 1):
+        kept.append((key, {"id": 1, "land": "", "n": n}))
+        kept.table.step()
+        assert kept.rows("id land n _key") == [(1, None, n, key.encode())]
+    kept.append((key, None))
+    kept.table.step()
+    assert kept.rows() == []
+    kept.append((key, {"id": 1, "land": "", "n": 2}))
+    kept.table.step()
+    assert (kept.table.erase(key.encode(), kept={}).rows, kept.rows()) == (1, [])
+
+
+def test_a_partition_column_has_any_name(tmp_path: Path) -> None:
+    """As those that the engine uses inside."""
+    kept = Kept(tmp_path, value_ddl="id bigint, row string, `0` string", options=TableOptions(partition_by=("row", "0")))
+    kept.append((1, {"id": 1, "row": "a", "0": "b"}))
+    kept.table.step()
+    assert kept.rows("id row 0") == [(1, "a", "b")]
