@@ -140,7 +140,7 @@ def test_tables_of_a_topic_and_of_a_pattern(tmp_path: Path) -> None:
         ('topic = "a"', "tables.0.path", "Field required"),
         ('topic = "a"\npath = "hdfs://x/t"', "tables.0.path", "Allowed are a path"),
         ('topic = "a"\npath = "t"\nevery = 0', "tables.0.every", "greater than 0"),
-        ('topic = "a"\npath = "t"\nmode = "DROPMALFORMED"', "tables.0.mode", "'FAILFAST' or 'PERMISSIVE'"),
+        ('topic = "a"\npath = "t"\nmode = "DROP"', "tables.0.mode", "'FAILFAST', 'PERMISSIVE' or 'DROPMALFORMED'"),
         (
             'topic = "a"\npath = "t"\nrecord.columns = ["_partition"]',
             "tables.0.record.columns",
