@@ -29,20 +29,20 @@ class Ticker(Protocol):
 
     @property
     def is_active(self) -> bool:
-        """Whether it goes on."""
+        """Whether it still calls the function."""
 
     def error(self) -> Exception | None:
         """Return what the function raised; None when it raised nothing."""
 
     def stop(self) -> None:
-        """End: the query interrupts a call that runs, the thread waits for its end."""
+        """Stop calling: a query interrupts a call that runs, a thread waits until it returns."""
 
 
 class QueryTicker:
     """Calls `tick` in each micro-batch of a streaming query, whose own rows are not used."""
 
     def __init__(self, spark: SparkSession, tick: Callable[[], None], *, interval_ms: int) -> None:
-        """Start the query, in the cleaner's scheduler pool."""
+        """Start a query that calls `tick` every `interval_ms` milliseconds, in the scheduler pool of the cleaner."""
 
         def tend(_rows: DataFrame, _batch_id: int) -> None:
             tick()
@@ -70,7 +70,7 @@ class ThreadTicker:
     """Calls `tick` in a thread of this process."""
 
     def __init__(self, tick: Callable[[], None], *, interval_ms: int) -> None:
-        """Start the thread."""
+        """Start a thread that calls `tick` every `interval_ms` milliseconds."""
         self._tick, self._interval_seconds = tick, interval_ms / 1000
         self._stopping, self._error = threading.Event(), list[Exception]()
         self._thread = threading.Thread(target=self._run, name="cleaner-ticker", daemon=True)
@@ -82,7 +82,7 @@ class ThreadTicker:
         return self._thread.is_alive()
 
     def error(self) -> Exception | None:
-        """Return the error that ended the thread."""
+        """Return the error that `tick` raised, which ended the thread."""
         return self._error[0] if self._error else None
 
     def stop(self) -> None:

@@ -37,7 +37,7 @@ ROOMS: Final = {
     "lastword": 9588,
     "pyspark_lastword": 443,
     "streaming": 5809,
-    "storage": 15793,
+    "storage": 15796,
     "change_data": 5626,
     "checkpoints": 215,
     "compaction": 6214,

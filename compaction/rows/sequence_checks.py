@@ -168,7 +168,7 @@ class SequenceChecks:
         return Checked(rows=rows, late=nothing, unknown=nothing, counts={scope: counts} if scope else {})
 
     def _note_snapshots(self, commits: pl.Series) -> None:
-        """Remember the orders of some snapshots."""
+        """Remember the orders that changes get which committed before a snapshot; `commits` are those of the snapshots' rows."""
         self._shared.update(f"{commit.removesuffix(SNAPSHOT)}{CHANGE}" for commit in commits.unique())
 
     def _are_in_order(self, scope: str, commits: pa.Array) -> bool:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from lastword.storage.log.topic_log import TopicLog
     from lastword.storage.reading.view import View
 
-#: Why a record is a dead letter.
+#: The reason that these dead letters have.
 REASON = "table_misfit"
 
 
@@ -50,7 +50,7 @@ class DroppedRecords:
             refused_ms=action_time_ms(),
         )
         self._files = list["RowFile"]()
-        #: The partitions and offsets of the letters that are there, once they were asked for.
+        #: Partitions and offsets of the records that are dead letters already; read when the first record is dropped.
         self._known: frozenset[tuple[int, int]] | None = frozenset() if replaces else None
 
     def take(self, records: pa.Table, misfits: Sequence[RowMisfit]) -> None:

@@ -99,6 +99,6 @@ def values_of_path(path: str, names: Sequence[str], where: str) -> dict[str, str
 
 
 def is_hidden(path: str) -> bool:
-    """Tell whether a file of a table's folder is none of its data: `_delta_log`, `_dv`; the folder of a partition may begin with _."""
+    """Tell whether a path lies in a folder that readers of data skip, as `_delta_log`; the folder of a partition may begin with _, too."""
     first = path.split("/", 1)[0]
     return first.startswith("_") and "=" not in first

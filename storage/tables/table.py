@@ -96,7 +96,7 @@ class MaterializedTable:
             return
         if state is not None:
             self._check_replaceable(state)
-        self._partition_columns(state, self._row_maker(self._layout()))
+        self._new_row_maker(state, self._layout())
 
     def is_of_topic(self) -> bool:
         """Tell whether the table is one of this topic, or none is there and files lie at its place, as a crash may have left them."""
@@ -164,8 +164,7 @@ class MaterializedTable:
         if state is not None:
             self._check_replaceable(state)
         layout = self._layout()
-        partition_by = self._partition_columns(state, self._row_maker(layout))
-        rows = self._row_maker(layout, partition_by)
+        rows, partition_by = self._new_row_maker(state, layout)
         view = view_of(self._topic.at(), self._options.isolation)
         table = table_actions(
             state,
@@ -389,11 +388,15 @@ class MaterializedTable:
             message = f"{self.location} is partitioned by ({', '.join(there)}), and ({', '.join(wanted)}) is asked for: {REBUILD}"
             raise UserError(message)
 
-    def _partition_columns(self, state: TableState | None, rows: RowMaker) -> tuple[str, ...]:
-        """Return the columns by which a table that is written anew is partitioned: those that are asked for, or that it had."""
+    def _new_row_maker(self, state: TableState | None, layout: TableLayout) -> tuple[RowMaker, tuple[str, ...]]:
+        """Return what makes the rows of a table that is written anew, and its partition columns: those that are asked for, or that it had.
+
+        Raises `UserError` for names that are no columns of the table, or of a type that it cannot be partitioned by.
+        """
         names = self._options.partition_by or (() if state is None else state.partition_by)
+        rows = self._row_maker(layout, names)
         check_partition_columns(rows.named_schema, names, self.location)
-        return names
+        return rows, names
 
     def _check_replaceable(self, state: TableState) -> None:
         """Raise `UserError` for a table that is not to be replaced: one that was never a table of this topic."""

@@ -99,7 +99,7 @@ class _Due:
 class MaintenanceScheduler:
     """One cleaner for the topics of a log.dir, called tick by tick."""
 
-    #: None: all work is done by threads of this process.
+    #: The session whose executors clean; None: threads of this process do.
     spark: SparkSession | None
     cleaner: Cleaner
     config: ServiceConfig

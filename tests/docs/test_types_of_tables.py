@@ -56,8 +56,8 @@ def test_a_type_of_connect_becomes_the_column_that_the_page_names(name: str, ddl
     (of_schema,) = columns_of_connect_schema({"type": "struct", "fields": [field]})
     (of_ddl,) = columns_of_ddl(f"x {ddl.replace('(p,s)', '(10,2)')}")
     expected = column.split(",", maxsplit=1)[0].split(" ", maxsplit=1)[0] if not column.startswith("decimal") else "decimal(10,2)"
-    for one in (of_schema, of_ddl):
-        assert f'"type":"{expected}"' in _delta_type(one), one
+    for made in (of_schema, of_ddl):
+        assert f'"type":"{expected}"' in _delta_type(made), made
 
 
 def test_the_table_has_a_row_for_each_type() -> None:

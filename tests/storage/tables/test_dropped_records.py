@@ -33,7 +33,7 @@ def _bad(number: int, text: Any = "x") -> tuple[int, dict[str, Any]]:
 
 
 def _letters(kept: Kept) -> list[tuple[int, str, str]]:
-    return [(one["offset"], one["reason"], one["detail"]) for one in kept.topic.dead_letters().to_pylist()]
+    return [(letter["offset"], letter["reason"], letter["detail"]) for letter in kept.topic.dead_letters().to_pylist()]
 
 
 def _offsets(kept: Kept) -> list[int]:
@@ -198,7 +198,7 @@ def test_a_purge_erases_the_letters_of_a_key(tmp_path: Path) -> None:
     assert len(committed) == 1
     assert not [path for path in committed if 3 in pl.read_parquet(f"{kept.topic.log.paths.dead_letters}/{path}")["offset"]]
     assert [path.name for path in Path(kept.topic.log.paths.dead_letters).glob("*.parquet") if 3 in pl.read_parquet(path)["offset"]] == []
-    assert [one["key"] for one in kept.topic.dead_letters().to_pylist()] == [b'{"id":2}']
+    assert [letter["key"] for letter in kept.topic.dead_letters().to_pylist()] == [b'{"id":2}']
 
 
 def test_other_modes_are_refused_with_those_that_there_are(tmp_path: Path) -> None:
