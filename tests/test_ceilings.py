@@ -34,7 +34,7 @@ CEILINGS: Final = {
 }
 #: Lines of the product by room.
 ROOMS: Final = {
-    "lastword": 9588,
+    "lastword": 9589,
     "pyspark_lastword": 443,
     "streaming": 5809,
     "storage": 15796,

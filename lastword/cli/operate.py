@@ -198,8 +198,9 @@ def _screen(status: Mapping[str, Any]) -> Group:
 def _screen_of_tables(tables: Sequence[Mapping[str, Any]]) -> Table:
     """Return the typed tables that the service keeps, as a table."""
     shown = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), header_style="bold")
-    for name in ("table", "topic", "state", "offsets behind", "lag", "steps", "misfits", "duration"):
-        shown.add_column(name, justify="left" if name in {"table", "topic", "state"} else "right", overflow="fold")
+    for name in ("table", "topic", "state", "offsets\nbehind", "lag", "steps", "misfits", "duration"):
+        is_text = name in {"table", "topic", "state"}
+        shown.add_column(name, justify="left" if is_text else "right", overflow="fold", no_wrap=not is_text)
     for table in tables:
         state = "failed" if table["message"] else "paused" if table["paused"] else "behind" if table["lag_offsets"] else "in step"
         shown.add_row(

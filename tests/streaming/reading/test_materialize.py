@@ -179,7 +179,7 @@ def test_a_topic_that_is_deleted_ends_the_query(topic: SparkTopic, logs: LogDir[
             r'no source of the topic says which columns .* or keep the values as they are: record_columns=\["_value"\]',
         ),
         ({"schema": "bigint"}, "schema = 'bigint'"),
-        ({"mode": "DROPMALFORMED"}, "mode = 'DROPMALFORMED': allowed is FAILFAST or PERMISSIVE"),
+        ({"mode": "DROP"}, "mode = 'DROP': allowed is FAILFAST, PERMISSIVE or DROPMALFORMED"),
         ({"trigger": {"processingTime": "now and then"}}, "trigger = .*allowed are"),
         ({"trigger": {"sometimes": True}}, "trigger = .*allowed are"),
         ({"trigger": {"availableNow": True, "processingTime": "1 second"}}, "trigger = .*allowed are"),
