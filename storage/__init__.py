@@ -9,6 +9,7 @@
  log/                         one topic's log: snapshot, config, producer states, upkeep
  ledger/                      the table of decisions
  delta/                       snapshots, history, commits
+ tasks                        where pieces of work run: threads of this process, or a cluster
  schema_registry/             schemas of a registry: client, store, decoder
  files/                       schemas and paths
 ```

@@ -6,6 +6,7 @@
  log    ──► reading/        DataFrames, tail, sinks, what drives the steps of tables
  events, metrics            what all of them report
  planned_source             a Spark streaming source whose planning is Python
+ cluster                    tasks on the executors of a session
 ```
 
 `lastword.storage` below holds the tables; nothing here opens a file.

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.long
 #: The modules whose functions and classes Spark's tasks get.
 _TASKS: Final = (
     "lastword.streaming.append.dataframes",
-    "lastword.streaming.cleaning.cluster",
+    "lastword.streaming.cluster",
     "lastword.storage.cleaning.offset_map",
     "lastword.storage.cleaning.small_files",
     "lastword.storage.cleaning.task",

@@ -2,7 +2,6 @@
 
 ```
  cleaning      the round: a task a partition ──► check ──► swap (one Delta commit) ──► receipts
- runner        where tasks run: threads of this process, or a cluster
  task          one partition: map, ask, group, stream          offset_map    its first pass
  retention     segments that are deleted whole
  log_starts    log starts that DeleteRecords or the source of a mirror decide

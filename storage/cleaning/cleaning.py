@@ -28,7 +28,6 @@ from lastword.compaction.producers import unexpired_producers
 from lastword.compaction.rows.fates import Removal
 from lastword.compaction.rows.validation import LAST_TIMESTAMP_MS
 from lastword.storage.cleaning.limits import CLEANING_LIMITS
-from lastword.storage.cleaning.runner import run_tasks
 from lastword.storage.cleaning.task import Cleaned, CleanTask, SourceFile
 from lastword.storage.delta import crash_points
 from lastword.storage.delta.commit import new_token
@@ -36,6 +35,7 @@ from lastword.storage.delta.crash_points import CrashPoint
 from lastword.storage.delta.history import CommitMetadata
 from lastword.storage.delta.snapshot import MAINTENANCE_APP_ID
 from lastword.storage.ledger.decisions import Decision, Kind
+from lastword.storage.tasks import run_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from lastword.compaction.planning.planner import CleaningPlan, PartitionPlan
     from lastword.compaction.planning.rate_limiter import Spend
     from lastword.storage.cleaning.limits import CleaningLimits
-    from lastword.storage.cleaning.runner import Cluster
     from lastword.storage.log.topic_log import LogState, TopicLog
+    from lastword.storage.tasks import Cluster
 
 _CHECK_SECONDS = 1.0
 

@@ -24,13 +24,13 @@ from lastword.compaction.planning.grouping import group_segments
 from lastword.compaction.planning.merging import mergeable_slices, slices_of_active, stays_closed
 from lastword.compaction.planning.rate_limiter import spend_freely
 from lastword.storage.cleaning.limits import CLEANING_LIMITS
-from lastword.storage.cleaning.runner import run_tasks
 from lastword.storage.cleaning.slices import SegmentWriter
 from lastword.storage.delta.commit import new_token
 from lastword.storage.delta.history import CommitMetadata
 from lastword.storage.delta.snapshot import MAINTENANCE_APP_ID
 from lastword.storage.files.data_reader import row_groups
 from lastword.storage.files.schema import DATA_SCHEMA
+from lastword.storage.tasks import run_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from lastword.compaction.planning.bounds import PartitionLog
     from lastword.compaction.planning.rate_limiter import Spend
     from lastword.storage.cleaning.limits import CleaningLimits
-    from lastword.storage.cleaning.runner import Cluster
     from lastword.storage.delta.snapshot import LogSnapshot
     from lastword.storage.files.data_files import DataFile
     from lastword.storage.log.topic_log import LogState
+    from lastword.storage.tasks import Cluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

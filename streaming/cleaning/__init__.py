@@ -6,7 +6,6 @@
  failures    failed cleanings: tried again with backoff, or quarantined; in the ledger
  maintenance_locks   which thread maintains a topic
  claims      which process works on a topic, in the ledger
- cluster     cleaning tasks on the executors of a session
  rate_limit  log.cleaner.io.max.bytes.per.second and log.cleaner.threads, shared by the rounds
 ```
 """

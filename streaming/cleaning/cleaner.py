@@ -28,10 +28,10 @@ from lastword.storage.cleaning.small_files import merge_small_files
 from lastword.storage.delta.commit import retry_on_conflict
 from lastword.streaming import metrics
 from lastword.streaming.cleaning.claims import Claims
-from lastword.streaming.cleaning.cluster import SparkCluster
 from lastword.streaming.cleaning.failures import record_failure, record_success, report_uncleanable
 from lastword.streaming.cleaning.maintenance_locks import MAINTENANCE_LOCKS
 from lastword.streaming.cleaning.rate_limit import RoundSlots
+from lastword.streaming.cluster import SparkCluster
 from lastword.streaming.events import logger
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from lastword.storage.files.data_reader import read_columns
 from lastword.storage.files.paths import filesystem_of
 from lastword.storage.files.schema import DATA_SCHEMA
 from lastword.storage.log.partition_logs import partition_logs
-from lastword.streaming.cleaning.cluster import SparkCluster
+from lastword.streaming.cluster import SparkCluster
 from tests.clocks import at
 from tests.compaction.logs import rows
 from tests.storage.logs import DiskLog

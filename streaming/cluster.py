@@ -1,4 +1,4 @@
-"""Cleaning tasks on the executors of a Spark session: a task a row of a DataFrame under `mapInArrow`; each returns what it wrote."""
+"""Runs tasks on the executors of a Spark session: a task a row of a DataFrame under `mapInArrow`; each returns what it wrote."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from lastword.storage.cleaning.runner import Task
+    from lastword.storage.tasks import Task
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""Where cleaning tasks run: in threads of this process, or in tasks of a Spark cluster; one decision, by bytes.
+"""Runs pieces of work of a cleaning or a table: in threads of this process, or in tasks of a Spark cluster; one decision, by bytes.
 
 Little work is done in this process: it needs no Spark job. Work of many bytes goes to the executors, if the session has any, a task a
 row of a DataFrame under `mapInArrow`; each returns what it wrote. Work with a limit of bytes a second stays here, one task after the other,
@@ -20,7 +20,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Task(Protocol[T_co]):
-    """What a round does at a time: a small picklable value that runs anywhere; what it returns is metadata."""
+    """A piece of work: a small picklable value that runs anywhere; what it returns is metadata."""
 
     @property
     def size_bytes(self) -> int:
@@ -55,5 +55,5 @@ def run_tasks(
     workers = 1 if is_limited else min(len(tasks), parallelism or os.cpu_count() or 1)
     if workers <= 1:
         return [task.run(spend) for task in tasks]
-    with ThreadPoolExecutor(workers, "cleaning") as threads:
+    with ThreadPoolExecutor(workers, "task") as threads:
         return list(threads.map(lambda task: task.run(spend), tasks))

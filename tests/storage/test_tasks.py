@@ -1,4 +1,4 @@
-"""Where the tasks of a cleaning run: here, or on the executors of a cluster."""
+"""Where the tasks of a cleaning or a table run: here, or on the executors of a cluster."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from lastword.compaction.planning.rate_limiter import spend_freely
 from lastword.storage.cleaning.limits import CLEANING_LIMITS
-from lastword.storage.cleaning.runner import run_tasks
+from lastword.storage.tasks import run_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
