@@ -26,7 +26,7 @@ class Task(Protocol[T_co]):
     def size_bytes(self) -> int:
         """How many bytes of files it looks at."""
 
-    def run(self, spend: Spend) -> T_co:
+    def run(self, spend: Spend, /) -> T_co:
         """Do it."""
 
 

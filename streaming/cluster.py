@@ -53,3 +53,8 @@ class SparkCluster:
             if isinstance(result, LastwordError):
                 raise result
         return [done[number] for number in range(len(tasks))]
+
+
+def cluster_of(spark: SparkSession | None) -> SparkCluster | None:
+    """Return the executors of a session; None without one."""
+    return None if spark is None else SparkCluster(spark)

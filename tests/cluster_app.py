@@ -13,6 +13,7 @@ from pathlib import Path
 from lastword.service.service import Service
 from lastword.service.settings import load_settings
 from lastword.storage.cleaning.limits import CleaningLimits
+from lastword.storage.tables.table_options import TableLimits
 from lastword.streaming.append import dataframes
 
 
@@ -21,6 +22,7 @@ def main(config: str, report: str) -> None:
     dataframes.DEFAULT_LIMITS = dataframes.CollectLimits(max_collected_bytes=0)  # type: ignore[misc]
     service = Service(load_settings(Path(config)))
     service.logs.cleaner.limits = CleaningLimits(spread_bytes=0)
+    service.tables.limits = TableLimits(spread_bytes=0)
     service.run_until_signal()
     session = service.logs.session
     assert session is not None

@@ -34,10 +34,10 @@ CEILINGS: Final = {
 }
 #: Lines of the product by room.
 ROOMS: Final = {
-    "lastword": 9589,
+    "lastword": 9603,
     "pyspark_lastword": 443,
-    "streaming": 5809,
-    "storage": 15796,
+    "streaming": 5812,
+    "storage": 15991,
     "change_data": 5626,
     "checkpoints": 215,
     "compaction": 6214,

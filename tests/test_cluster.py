@@ -20,8 +20,10 @@ from importlib.metadata import distribution
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
 import pyspark
 import pytest
+from polars.testing import assert_frame_equal
 
 from examples.airports.demo import newest_release
 from lastword.spark.package import EXECUTOR_PACKAGES
@@ -55,6 +57,11 @@ tombstone = "op = 'd'"
 schema = '''op string, icao string, iata string, name string, city string, subd string, country string, elevation double,
             lat double, lon double, tz string, lid string'''
 max.files.per.trigger = 4
+
+[[table]]
+topic = "airports"
+path = "{folder}/table"
+every = 1
 
 [http]
 listen = "127.0.0.1:{port}"
@@ -135,7 +142,7 @@ def _json(url: str) -> Any:
 @pytest.mark.timeout(600)
 @pytest.mark.jvm
 def test_the_service_does_the_demo_on_a_standalone_master_with_two_workers(tmp_path: Path) -> None:
-    """Files in, appended, cleaned and read on executors of both workers, /readyz and /metrics answer, SIGTERM ends it with 0; exact.
+    """Files in, appended, cleaned, read and made a table on executors, /readyz and /metrics answer, SIGTERM ends it with 0; exact.
 
     One worker is killed with its executor while files are read, and another comes.
     """
@@ -188,10 +195,15 @@ def test_the_service_does_the_demo_on_a_standalone_master_with_two_workers(tmp_p
             return [labels for labels, count in found if count >= 4] == [{"topic": "airports"}]
 
         until(counted, "the cleanings are not counted")
+        topic, table = by_arrow(str(tmp_path / "data" / "airports")), str(tmp_path / "table")
+        topic.rebuild_table(table)  # its rows are written by executors
+        until(lambda: "rebuild_ms" not in topic.log.decisions().targets[table], "the table is not written anew")
         service.send_signal(signal.SIGTERM)
         assert service.wait(PATIENCE_SECONDS) == 0, (tmp_path / "service.log").read_text()[-4000:]
-    found = by_arrow(str(tmp_path / "data" / "airports")).latest().to_pylist()
+    found = topic.latest().to_pylist()
     latest = {row["key"].decode(): {"icao": row["key"].decode(), **json.loads(row["value"])} for row in found}
     assert latest == newest_release()
-    records = by_arrow(str(tmp_path / "data" / "airports")).records().num_rows
+    rows = topic.table()
+    assert_frame_equal(pl.read_delta(table).select(rows.column_names), pl.DataFrame(rows), check_row_order=False)
+    records = topic.records().num_rows
     assert json.loads((tmp_path / "report.json").read_text()) == {"airports": records}

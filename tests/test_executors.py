@@ -27,6 +27,7 @@ _TASKS: Final = (
     "lastword.storage.cleaning.offset_map",
     "lastword.storage.cleaning.small_files",
     "lastword.storage.cleaning.task",
+    "lastword.storage.tables.bootstrap",
     "pyspark_lastword.readers",
 )
 _IMPORT: Final = """

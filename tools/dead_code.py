@@ -18,7 +18,6 @@ _OUTSIDE: Final = {
     "the public API": {
         "abort",
         "await_termination",
-        "bootstrap",
         "create_auto_cdc_flow",
         "last_stable",
         "log_start",

@@ -41,6 +41,7 @@ from lastword.streaming import metrics
 from lastword.streaming.append.query_errors import query_error
 from lastword.streaming.append.source_settings import trigger_of
 from lastword.streaming.cleaning.scheduler import MaintenanceScheduler
+from lastword.streaming.cluster import cluster_of
 from lastword.streaming.events import logger
 from lastword.streaming.ticker import APPEND_POOL, QueryTicker, ThreadTicker, with_pool
 
@@ -107,6 +108,7 @@ class Service:
             topics=lambda: self._known,
             storage_options=self.logs.storage_options,
             clock_ms=clock.now_ms,
+            cluster=cluster_of(self._spark),
             longest_seconds=longest_restart_seconds,
         )
         self._heartbeat_ms = clock.now_ms()

@@ -18,6 +18,7 @@ from lastword.compaction.errors import LastwordError, UnknownTopic, first_line
 from lastword.service.supervisor import LONGEST_RESTART_SECONDS, Backoff
 from lastword.status.standing import TableStanding
 from lastword.storage.reading.view import view_of
+from lastword.storage.tables.table_options import TableLimits
 from lastword.streaming.events import logger
 from lastword.topics.tables import ColumnsUnknown, TablePaused, keep_table
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from lastword.service.table_settings import TableSettings
     from lastword.storage.log.topic_log import TopicLog
+    from lastword.storage.tasks import Cluster
     from lastword.topics.tables import TableKeeper
 
 _THREADS: Final = 2
@@ -67,6 +69,8 @@ class TableSupervisor:
     topics: Callable[[], Mapping[str, TopicLog]]
     storage_options: Mapping[str, str]
     clock_ms: Callable[[], int]
+    cluster: Cluster | None = None
+    limits: TableLimits = field(default_factory=TableLimits)
     longest_seconds: float = LONGEST_RESTART_SECONDS
     monotonic: Callable[[], float] = time.monotonic
     _tables: dict[tuple[str, str], _Table] = field(default_factory=dict)
@@ -155,6 +159,8 @@ class TableSupervisor:
                 properties=given.properties,
                 storage_options=self.storage_options,
                 clock_ms=self.clock_ms,
+                cluster=self.cluster,
+                limits=self.limits,
             )
         except ColumnsUnknown:
             if any(table.log.at().log_end_offsets):

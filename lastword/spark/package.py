@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 #: What tasks import beside pyspark, which Spark brings, and the standard library.
-EXECUTOR_PACKAGES: Final = ("deltalake", "msgspec", "numpy", "polars", "pyarrow", "tenacity")
+EXECUTOR_PACKAGES: Final = ("deltalake", "msgspec", "numpy", "polars", "pyarrow", "pyroaring", "tenacity")
 _PACKAGES: Final = ("lastword", "pyspark_lastword")
 #: One for all files, so that the same code makes the same zip.
 _TIME: Final = (1980, 1, 1, 0, 0, 0)

@@ -17,6 +17,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from lastword.compaction.errors import LastwordError, UserError
+from lastword.streaming.cluster import SparkCluster
 from lastword.streaming.reading.growth_source import growth_frame
 from lastword.streaming.reading.sinks import SinkFormat, check_trigger, start_sink_query
 from lastword.streaming.reading.tail import TailOptions
@@ -117,7 +118,7 @@ def start_table_query(
         raise UserError(message)
     rebuild, isolation = arguments.get("rebuild", False), arguments.get("isolation", "read_committed")
     named = {name: value for name, value in arguments.items() if name != "rebuild"}
-    keeper = keep_table(log, path, storage_options=storage_options, clock_ms=clock_ms, **named)
+    keeper = keep_table(log, path, storage_options=storage_options, clock_ms=clock_ms, cluster=SparkCluster(spark), **named)
     keeper.start(rebuild=rebuild)
     run = _TableRun(keeper)
     writer = growth_frame(spark, log, isolation, run.remember).writeStream.foreachBatch(run.take_steps)

@@ -17,7 +17,7 @@ from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.storage.reading.view import check_isolation
 from lastword.storage.tables.table import MaterializedTable
 from lastword.storage.tables.table_log import TableLog
-from lastword.storage.tables.table_options import TableOptions
+from lastword.storage.tables.table_options import TableLimits, TableOptions
 from lastword.storage.tables.table_rows import RowMaker, TableLayout
 from lastword.streaming.events import logger
 from lastword.topics.decisions import drop_reader
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from lastword.storage.ledger.decisions import Decisions
     from lastword.storage.log.topic_log import TopicLog
     from lastword.storage.tables.table_options import TableStep
+    from lastword.storage.tasks import Cluster
 
 _LOG: Final = logger("tables")
 #: A reader in the ledger has a name of up to 249 characters.
@@ -135,10 +136,11 @@ class TableKeeper:
         *,
         storage_options: Mapping[str, str],
         clock_ms: Callable[[], int],
+        cluster: Cluster | None = None,
     ) -> None:
-        """Keep the table at a path; nothing is read yet."""
+        """Keep the table at a path; nothing is read yet. On a cluster its executors write a large table that is made, or written anew."""
         self._topic, self._clock_ms, self._layout = log, clock_ms, layout
-        self.table = MaterializedTable(log, path, layout, options, storage_options)
+        self.table = MaterializedTable(log, path, layout, options, storage_options, cluster=cluster)
         self.progress = TableProgress(path=self.table.location)
         self._told_ms = 0
 
@@ -243,6 +245,8 @@ def keep_table(
     *,
     storage_options: Mapping[str, str],
     clock_ms: Callable[[], int],
+    cluster: Cluster | None = None,
+    limits: TableLimits | None = None,
     schema: str | None = None,
     record_columns: Sequence[str] = (),
     history: bool = False,
@@ -264,6 +268,7 @@ def keep_table(
         partition_by=(partition_by,) if isinstance(partition_by, str) else tuple(partition_by),
         max_offsets_per_step=max_offsets_per_step,
         properties=dict(properties or {}),
+        limits=limits or TableLimits(),
     )
 
     def layout() -> TableLayout:
@@ -277,7 +282,7 @@ def keep_table(
         return TableLayout(columns=columns, record_columns=tuple(record_columns), history=history, column_mapping=column_mapping)
 
     RowMaker(layout(), topic=log.name)  # it raises for columns that no table has
-    return TableKeeper(log, path, layout, options, storage_options=storage_options, clock_ms=clock_ms)
+    return TableKeeper(log, path, layout, options, storage_options=storage_options, clock_ms=clock_ms, cluster=cluster)
 
 
 def table_columns(log: TopicLog, schema: str | None) -> TableColumns:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from deltalake.exceptions import DeltaError
@@ -115,6 +115,11 @@ class TopicLog:
         self._unrecorded = UnrecordedDecisions()
         self._append_locks = append_locks
         self._lock = threading.RLock()
+
+    def __reduce__(self) -> tuple[Callable[[], TopicLog], tuple[()]]:
+        """Be the log of the same topic in another process, where nothing of it is read yet; it is for readers alone."""
+        options, cache = self._storage_options, NoProducerCache()
+        return partial(TopicLog, self.name, self.paths, defaults=self._defaults, storage_options=options, producer_cache=cache), ()
 
     @property
     def storage_options(self) -> Mapping[str, str]:

@@ -56,9 +56,9 @@ def step_records(
     yield from _chunks(batches, columns, max_rows=max_rows, max_bytes=max_bytes)
 
 
-def latest_records(view: View, columns: Sequence[str], *, max_rows: int, max_bytes: int) -> Iterator[pa.Table]:
-    """Yield the last record of each key that is no tombstone, by partition and offset, so many rows or bytes at a time."""
-    yield from _chunks(latest_batches(view, columns), columns, max_rows=max_rows, max_bytes=max_bytes)
+def latest_records(view: View, columns: Sequence[str], partitions: Sequence[int], *, max_rows: int, max_bytes: int) -> Iterator[pa.Table]:
+    """Yield the last record of each key of some partitions, if it is no tombstone, in the order of offsets, so much at a time."""
+    yield from _chunks(latest_batches(view, columns, partitions), columns, max_rows=max_rows, max_bytes=max_bytes)
 
 
 def _chunks(batches: Iterable[pa.RecordBatch], columns: Sequence[str], *, max_rows: int, max_bytes: int) -> Iterator[pa.Table]:

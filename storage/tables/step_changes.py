@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lastword.change_data.columns.table_columns import RowMisfit
-    from lastword.storage.tables.key_index import KeyIndex
+    from lastword.storage.tables.key_index import FileKeys, KeyIndex
     from lastword.storage.tables.table_files import TableFiles
     from lastword.storage.tables.table_rows import RecordKeys, RowMaker
     from lastword.storage.tables.table_state import TableFile
@@ -71,19 +71,18 @@ class StepChanges:
         self,
         there: Mapping[str, TableFile],
         files: TableFiles,
-        index: KeyIndex,
+        index: KeyIndex | None,
         vectors: Vectors,
         rows: RowMaker,
         *,
-        looks_up: bool = True,
         refuse: Callable[[pa.Table, Sequence[RowMisfit]], None] | None = None,
     ) -> None:
-        """Change the files of a table. Without `looks_up` no key comes twice and none is in the table, as when it is made.
+        """Change the files of a table. Without an index no key comes twice and none is in the table, as when it is made.
 
         `refuse` takes records with a value that does not fit, of which the table then gets no row.
         """
         self._there, self._files, self._index, self._vectors, self._rows = dict(there), files, index, vectors, rows
-        self._looks_up, self._history = looks_up, rows.layout.history
+        self._history = rows.layout.history
         #: Files of this step with the rows of them that a later chunk deletes.
         self._new: dict[str, TableFile] = {}
         self._deleted: dict[str, BitMap] = {}
@@ -97,14 +96,13 @@ class StepChanges:
         """
         if not len(records):
             return
-        chosen = records if self._history or not self._looks_up else newest_of_each_key(records)
+        chosen = records if self._history or self._index is None else newest_of_each_key(records)
         keys = self._rows.keys(chosen)
         if self._history:
             self._add_history(chosen, keys)
             return
-        if self._looks_up:
-            for path, _, rows in self._find(keys):
-                self._delete(path, rows)
+        for path, _, rows, _ in self._find(keys):
+            self._delete(path, rows)
         is_live = pc.is_valid(chosen.column("value"))
         if pc.all(is_live).as_py():
             self._write(self._make(chosen, keys)[0])
@@ -129,7 +127,8 @@ class StepChanges:
         vectors = {vector.path for vector in marked if vector is not None and vector.path is not None}
         written = {*self._new, *(file.path for file in changes.added)} - set(self._there)
         self._files.delete([*written, *sorted(vectors)])
-        self._index.drop(list(written))
+        if self._index is not None:
+            self._index.drop(list(written))
 
     def files(self, *, deletion_vectors: bool) -> FileChanges:
         """Return what a commit does to the files: rows are marked in deletion vectors, or their files are written again."""
@@ -175,12 +174,15 @@ class StepChanges:
         rows = pa.concat_tables([self._files.schema.empty_table(), *self._files.live_rows(path, deleted)])
         return [written for written, _ in self._files.write(rows)]
 
-    def _find(self, keys: RecordKeys) -> list[tuple[str, Numbers, Numbers]]:
-        """Return by file the numbers of keys and the rows that are theirs and are not deleted."""
+    def _find(self, keys: RecordKeys) -> list[tuple[str, Numbers, Numbers, FileKeys]]:
+        """Return by file the numbers of keys, the rows that are theirs and are not deleted, and what is known of its rows."""
+        hits_by_file: list[tuple[str, Numbers, Numbers, FileKeys]] = []
+        if self._index is None:
+            return hits_by_file
         wanted = WantedKeys.of(keys)
-        hits_by_file: list[tuple[str, Numbers, Numbers]] = []
         for path, file in {**self._there, **self._new}.items():
-            which, rows = find_keys(self._index.of(path), wanted, has_plain_alone=file.has_only_nulls(KEY))
+            known = self._index.of(path)
+            which, rows = find_keys(known, wanted, has_plain_alone=file.has_only_nulls(KEY))
             if not len(rows):
                 continue
             gone = self._vectors.of(file), self._deleted.get(path, BitMap())
@@ -188,7 +190,7 @@ class StepChanges:
                 live = np.fromiter((row not in gone[0] and row not in gone[1] for row in rows.tolist()), np.bool_, len(rows))
                 which, rows = which[live], rows[live]
             if len(rows):
-                hits_by_file.append((path, which, rows))
+                hits_by_file.append((path, which, rows, known))
         return hits_by_file
 
     def _delete(self, path: str, rows: Numbers) -> None:
@@ -199,7 +201,8 @@ class StepChanges:
         for file, part in self._files.write(self._files.align(rows)):
             self._new[file.path] = file
             self.written_rows += len(part)
-            self._index.put(file.path, self._files.keys_of(part))
+            if self._index is not None:
+                self._index.put(file.path, self._files.keys_of(part))
 
     def _add_history(self, records: pa.Table, keys: RecordKeys) -> None:
         """End the periods of the rows before the records, and write the records as rows with theirs."""
@@ -225,9 +228,9 @@ class StepChanges:
     def _last_rows(self, keys: RecordKeys, numbers: Numbers) -> tuple[pl.DataFrame, pa.Table]:
         """Return the last row of each key that the table has, ended or not, as key (its number), path, row, floor, is_open; and whole."""
         hits = [pl.DataFrame(schema={"key": pl.Int64, "path": pl.String, "row": pl.Int64, "offset": pl.Int64})]
-        for path, which, rows in self._find(keys):
+        for path, which, rows, known in self._find(keys):
             hits.append(
-                pl.DataFrame({"key": numbers[which], "row": rows, "offset": self._index.of(path).offsets_of(rows)}).select(
+                pl.DataFrame({"key": numbers[which], "row": rows, "offset": known.offsets_of(rows)}).select(
                     "key", pl.lit(path).alias("path"), "row", "offset"
                 )
             )

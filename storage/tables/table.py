@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from itertools import compress
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -29,9 +30,10 @@ from lastword.storage.delta.crash_points import CrashPoint
 from lastword.storage.delta.tables import open_table, write_checkpoint
 from lastword.storage.files.locations import location_of
 from lastword.storage.reading.view import view_of
+from lastword.storage.tables.bootstrap import plan_bootstrap
 from lastword.storage.tables.dropped_records import DroppedRecords
 from lastword.storage.tables.key_index import KeyIndex
-from lastword.storage.tables.log_rows import latest_records, new_watch, next_position, step_records
+from lastword.storage.tables.log_rows import new_watch, next_position, step_records
 from lastword.storage.tables.partitioning import check_partition_columns
 from lastword.storage.tables.step_changes import StepChanges, Vectors
 from lastword.storage.tables.table_files import TableFiles
@@ -51,14 +53,16 @@ from lastword.storage.tables.table_state import ERASURE_OF_CHANGED, checkpoint_v
 from lastword.storage.tables.upkeep import plan_merges, unused_files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from lastword.compaction.read_positions import Position
     from lastword.storage.log.topic_log import TopicLog
     from lastword.storage.reading.view import View
+    from lastword.storage.tables.bootstrap import Bootstrap
     from lastword.storage.tables.table_options import TableOptions
     from lastword.storage.tables.table_rows import RecordKeys, TableLayout
     from lastword.storage.tables.table_state import TableFile, TableState
+    from lastword.storage.tasks import Cluster
 
 
 class MaterializedTable:
@@ -71,10 +75,12 @@ class MaterializedTable:
         layout: Callable[[], TableLayout],
         options: TableOptions,
         storage_options: Mapping[str, str],
+        *,
+        cluster: Cluster | None = None,
     ) -> None:
         """Name it; nothing is read yet. `layout` returns the columns of the table as the topic has them now."""
         self._topic, self.location, self._layout, self._options = log, location_of(location), layout, options
-        self._storage_options = storage_options
+        self._storage_options, self._cluster = storage_options, cluster
         self._log = TableLog(self.location, storage_options)
         self._watch = new_watch()
         self._index: tuple[tuple[str, ...], KeyIndex] | None = None
@@ -144,7 +150,8 @@ class MaterializedTable:
         new, named = (pa.schema(compress(schema, is_new)) for schema in (rows.schema, rows.named_schema))
         schema = pa.schema([*(column for column in there if not pa.types.is_null(column.type)), *new])
         table = column_actions(state, named, deletion_vectors=state.takes_vectors)
-        files = self._files(state, schema, layout, state.partition_by, delta_schema=_delta_schema(table) or state.metadata["schemaString"])
+        delta_schema = _delta_schema(table) or state.metadata["schemaString"]
+        files = self._new_files(state.files, schema, layout, state.partition_by, delta_schema=delta_schema)()
         letters = self._letters(view, replaces=False)
         changes = StepChanges(
             state.files,
@@ -157,7 +164,13 @@ class MaterializedTable:
         limits, columns = self._options.limits, _record_columns(layout, whole=letters is not None)
         crash_points.reached(CrashPoint.STEP_PLANNED)
         records = step_records(view, position.offsets, end.offsets, columns, max_rows=limits.chunk_rows, max_bytes=limits.chunk_bytes)
-        return self._apply_and_commit("step", state, changes, records, end, table=table, letters=letters)
+
+        def apply() -> FileChanges:
+            for chunk in records:
+                changes.add(chunk)
+            return changes.files(deletion_vectors=self._options.deletion_vectors and state.takes_vectors)
+
+        return self._apply_and_commit("step", state, changes, apply, end, table=table, letters=letters)
 
     def _write_anew(self, state: TableState | None) -> TableStep:
         """Make the table, or write all of it anew at the newest position."""
@@ -174,23 +187,22 @@ class MaterializedTable:
             properties=self._options.properties,
             partition_by=partition_by,
         )
-        files = self._files(None, rows.schema, layout, partition_by, delta_schema=_delta_schema(table))
+        new_files = self._new_files(None, rows.schema, layout, partition_by, delta_schema=_delta_schema(table))
         self._index = None
         letters = self._letters(view, replaces=True)
-        changes = StepChanges(
-            {},
-            files,
-            self._key_index(files, layout),
-            self._vector_cache(files),
-            rows,
-            looks_up=False,
+        columns = _record_columns(layout, whole=letters is not None)
+        bootstrap = plan_bootstrap(
+            view,
+            columns,
+            new_files=new_files,
+            new_rows=self._new_rows(layout, partition_by),
+            limits=self._options.limits,
             refuse=None if letters is None else letters.take,
+            cluster=self._cluster,
         )
-        limits, columns = self._options.limits, _record_columns(layout, whole=letters is not None)
         crash_points.reached(CrashPoint.TARGET_PLANNED)
-        records = latest_records(view, columns, max_rows=limits.chunk_rows, max_bytes=limits.chunk_bytes)
         kind = "bootstrap" if state is None else "rebuild"
-        done = self._apply_and_commit(kind, state, changes, records, view.position, table=table, letters=letters)
+        done = self._apply_and_commit(kind, state, bootstrap, bootstrap.run, view.position, table=table, letters=letters)
         crash_points.reached(CrashPoint.TARGET_MADE)
         return done
 
@@ -198,14 +210,14 @@ class MaterializedTable:
         self,
         kind: str,
         state: TableState | None,
-        changes: StepChanges,
-        records: Iterable[pa.Table],
+        changes: StepChanges | Bootstrap,
+        apply: Callable[[], FileChanges],
         end: Position,
         *,
         table: list[dict[str, Any]],
         letters: DroppedRecords | None,
     ) -> TableStep:
-        """Apply records and commit; the files of a commit that is not made are deleted. Dead letters are committed before."""
+        """Apply changes and commit them; the files of a commit that is not made are deleted. Dead letters are committed before."""
         files = FileChanges()
 
         def discard(files: FileChanges) -> None:
@@ -214,11 +226,9 @@ class MaterializedTable:
                 letters.discard()
 
         with self._discarding(lambda: files, discard):
-            for chunk in records:
-                changes.add(chunk)
+            files = apply()
             if letters is not None:
                 letters.commit()
-            files = changes.files(deletion_vectors=self._options.deletion_vectors and (state is None or state.takes_vectors))
             if kind == "rebuild" and state is not None:
                 files.removed += [*state.files.values(), *state.stale]
             after = self._log.commit(
@@ -423,24 +433,27 @@ class MaterializedTable:
         schema = self._row_maker(layout).schema if state is None else read_schema(state.metadata["schemaString"])
         known = pa.schema([column for column in schema if not pa.types.is_null(column.type)])
         delta_schema = None if state is None else state.metadata["schemaString"]
-        return self._files(state, known, layout, () if state is None else state.partition_by, delta_schema=delta_schema)
+        there, partition_by = (None, ()) if state is None else (state.files, state.partition_by)
+        return self._new_files(there, known, layout, partition_by, delta_schema=delta_schema)()
 
-    def _files(
+    def _new_files(
         self,
-        state: TableState | None,
+        there: Mapping[str, TableFile] | None,
         schema: pa.Schema,
         layout: TableLayout,
         partition_by: Sequence[str],
         *,
         delta_schema: str | None,
-    ) -> TableFiles:
-        return TableFiles(
+    ) -> Callable[[], TableFiles]:
+        """Return what makes the data files of the table in any process."""
+        return partial(
+            TableFiles,
             self.location,
-            self._storage_options,
+            dict(self._storage_options),
             schema,
             layout.stored_key_names,
-            partition_by=[stored_name(name) for name in partition_by],
-            there=None if state is None else state.files,
+            partition_by=tuple(stored_name(name) for name in partition_by),
+            there=there,
             delta_schema=delta_schema,
         )
 
@@ -452,8 +465,12 @@ class MaterializedTable:
     # --- caches -------------------------------------------------------------------------------------------------------------------------
 
     def _row_maker(self, layout: TableLayout, partition_by: Sequence[str] = ()) -> RowMaker:
+        return self._new_rows(layout, partition_by)()
+
+    def _new_rows(self, layout: TableLayout, partition_by: Sequence[str]) -> Callable[[], RowMaker]:
+        """Return what makes rows of records in any process."""
         on_misfit: Literal["error", "null"] = "error" if self._options.mode == "FAILFAST" else "null"
-        return RowMaker(layout, topic=self._topic.name, on_misfit=on_misfit, partition_by=partition_by)
+        return partial(RowMaker, layout, topic=self._topic.name, on_misfit=on_misfit, partition_by=tuple(partition_by))
 
     def _key_index(self, files: TableFiles, layout: TableLayout) -> KeyIndex:
         if self._index is None or self._index[0] != layout.identity_names:

@@ -21,11 +21,15 @@ TABLE_MODES: Final = ("FAILFAST", "PERMISSIVE", "DROPMALFORMED")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableLimits:
-    """How much a table takes at a time. A step holds `chunk_rows` records or `chunk_bytes` of them, and `index_bytes` of keys."""
+    """How much a table takes at a time. A step holds `chunk_rows` records or `chunk_bytes` of them, and `index_bytes` of keys.
+
+    A bootstrap that reads `spread_bytes` of the log's files or more runs on the executors of a cluster, if there is one.
+    """
 
     chunk_rows: int = 250_000
     chunk_bytes: int = 128 * 2**20
     index_bytes: int = 512 * 2**20
+    spread_bytes: int = 256 * 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,7 +31,7 @@ from lastword.streaming.cleaning.claims import Claims
 from lastword.streaming.cleaning.failures import record_failure, record_success, report_uncleanable
 from lastword.streaming.cleaning.maintenance_locks import MAINTENANCE_LOCKS
 from lastword.streaming.cleaning.rate_limit import RoundSlots
-from lastword.streaming.cluster import SparkCluster
+from lastword.streaming.cluster import cluster_of
 from lastword.streaming.events import logger
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class Cleaner:
         """Return the receipts that one round would write, without writing anything (the dry run)."""
         plan, state = self.plan(log, now_ms=now_ms, force=force)
         slots = map_slots(self.config)
-        return Cleaning(state, _cluster(spark), plan, slots=slots, parallelism=self._parallelism, limits=self.limits).preview()
+        return Cleaning(state, cluster_of(spark), plan, slots=slots, parallelism=self._parallelism, limits=self.limits).preview()
 
     def _logs(self, state: LogState, *, now_ms: int, again: bool = False) -> list[PartitionLog]:
         """Return what planning knows of every partition, and report once each whose producers cannot be read."""
@@ -283,7 +283,9 @@ class Cleaner:
     def _run(self, spark: SparkSession | None, plan: CleaningPlan, state: LogState, rate: SharedRate | None) -> list[CleaningReceipt]:
         began, log = time.monotonic(), state.log
         slots, spend = map_slots(self.config), self._spend_of(log, rate)
-        receipts = Cleaning(state, _cluster(spark), plan, slots=slots, parallelism=self._parallelism, spend=spend, limits=self.limits).run()
+        receipts = Cleaning(
+            state, cluster_of(spark), plan, slots=slots, parallelism=self._parallelism, spend=spend, limits=self.limits
+        ).run()
         metrics.count_round(log.name, receipts, seconds=time.monotonic() - began)
         chosen = [partition_plan.log.partition for partition_plan in plan.chosen]
         record_success(log, chosen, table_version=state.version, now_ms=plan.now_ms)
@@ -374,7 +376,7 @@ class Cleaner:
                         logs,
                         now_ms=now_ms,
                         spend=self._spend_of(log, rate),
-                        cluster=_cluster(spark),
+                        cluster=cluster_of(spark),
                         parallelism=self._parallelism,
                         limits=self.limits,
                     )
@@ -453,10 +455,6 @@ def _together_or_apart(log: TopicLog, once: Callable[[int | None], T]) -> tuple[
         except Exception as error:  # noqa: BLE001  as above
             failure = failure or error
     return done, failure
-
-
-def _cluster(spark: SparkSession | None) -> SparkCluster | None:
-    return None if spark is None else SparkCluster(spark)
 
 
 def report_cleaning(receipt: CleaningReceipt) -> None:
