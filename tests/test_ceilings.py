@@ -34,7 +34,7 @@ CEILINGS: Final = {
 }
 #: Lines of the product by room.
 ROOMS: Final = {
-    "lastword": 9603,
+    "lastword": 9653,
     "pyspark_lastword": 443,
     "streaming": 5812,
     "storage": 15991,

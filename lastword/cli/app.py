@@ -9,11 +9,17 @@ import typer
 from deltalake.exceptions import DeltaError
 
 from lastword.cli import cleaning, operate, purge, readers, records, run, sources, topics, transactions, typed_tables
-from lastword.cli.options import connection
-from lastword.compaction.errors import LastwordError, in_one_line
+from lastword.cli.options import COMMAND_LINE, EXIT_FAILED, EXIT_USAGE, connection
+from lastword.compaction.errors import InvalidConfiguration, LastwordError, in_one_line
+from lastword.compaction.secrets import without_secrets
 from lastword.service.signals import Stopped
 
-app = typer.Typer(name="lastword", no_args_is_help=True, pretty_exceptions_show_locals=False)
+app = typer.Typer(
+    name="lastword",
+    no_args_is_help=True,
+    pretty_exceptions_show_locals=False,
+    epilog="Exit codes: 0 done, 1 an error or a check that failed, 2 a wrong option or argument, 3 a finding (top, purge).",
+)
 app.callback()(connection)
 app.add_typer(topics.topics_app, name="topics")
 app.add_typer(topics.queries_app, name="queries")
@@ -49,7 +55,8 @@ for command in (
 def main() -> None:
     """Run the command line. A `LastwordError` is printed as one message on standard error, with exit code 1.
 
-    So is what the storage says, which is nothing of what is stored (lastword.compaction.errors).
+    So is what the storage says, which is nothing of what is stored (lastword.compaction.errors). Options and arguments that are not
+    allowed end with exit code 2, as those do that typer refuses.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
     for noisy in ("py4j", "pyspark"):
@@ -59,8 +66,10 @@ def main() -> None:
     except Stopped as stopped:
         sys.stderr.write(f"{stopped}\n")
     except LastwordError as error:
-        sys.stderr.write(f"error: {error}\n")
-        sys.exit(1)
+        is_usage = isinstance(error, InvalidConfiguration) and error.subject == COMMAND_LINE
+        lines = map(str, error.violations) if isinstance(error, InvalidConfiguration) and is_usage else [str(error)]
+        sys.stderr.write("".join(f"error: {without_secrets(line)}\n" for line in lines))
+        sys.exit(EXIT_USAGE if is_usage else EXIT_FAILED)
     except (OSError, DeltaError) as error:
         sys.stderr.write(f"error: {in_one_line(error)} (a file system, a network or an object store failed; no topic is damaged by that)\n")
-        sys.exit(1)
+        sys.exit(EXIT_FAILED)

@@ -10,6 +10,7 @@ import typer
 from lastword import clock
 from lastword.cli import cleaning_tables
 from lastword.cli.options import (
+    EXIT_FAILED,
     Json,
     LogDirOption,
     Partition,
@@ -20,8 +21,8 @@ from lastword.cli.options import (
     out,
     print_json_lines,
     tell,
+    usage_mistake,
 )
-from lastword.compaction.errors import InvalidConfiguration, Violation
 from lastword.text import size
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def clean(
         print_json_lines(receipts)
     else:
         _print_cleanings(topic, receipts, reports, is_preview=dry_run, with_status=has_failed or not receipts)
-    raise typer.Exit(1 if has_failed else 0)
+    raise typer.Exit(EXIT_FAILED if has_failed else 0)
 
 
 def _print_cleanings(
@@ -148,15 +149,14 @@ def delete_records(
 def _read_offsets(texts: list[str]) -> dict[int, int]:
     """Return the offsets that PARTITION:OFFSET texts name, by partition; raise `InvalidConfiguration` for one that is no such text."""
     pairs: dict[int, int] = {}
-    subject = "the command line"
     for text in texts:
         partition, _, offset = text.partition(":")
         try:
             number, start = int(partition), int(offset)
         except ValueError:
-            raise InvalidConfiguration(subject, [Violation(key="delete-records", value=text, allowed="PARTITION:OFFSET")]) from None
+            raise usage_mistake(name="delete-records", value=text, allowed="PARTITION:OFFSET") from None
         if number in pairs:
-            raise InvalidConfiguration(subject, [Violation(key="delete-records", value=text, allowed="name each partition once")])
+            raise usage_mistake(name="delete-records", value=text, allowed="name each partition once")
         pairs[number] = start
     return pairs
 

@@ -18,7 +18,19 @@ from rich.table import Table
 from rich.text import Text
 
 from lastword import clock
-from lastword.cli.options import Json, LogDirOption, Topic, open_log_dir, out, print_json_lines, refuse_options, service_address, tell
+from lastword.cli.options import (
+    EXIT_FINDING,
+    Json,
+    LogDirOption,
+    Topic,
+    open_log_dir,
+    out,
+    print_json_lines,
+    refuse_options,
+    service_address,
+    tell,
+    usage_mistake,
+)
 from lastword.compaction.errors import UserError
 from lastword.compaction.moments import instant
 from lastword.status.drawing import draw_topic
@@ -37,7 +49,6 @@ _ANSWER_SECONDS = 5.0
 _BAR = 24
 #: The character and style of each section kind in a terminal.
 _SHADES = {"clean": ("█", "green"), "cleanable": ("█", "yellow"), "uncleanable": ("▒", "bright_black"), "active": ("█", "blue")}
-_CRITICAL_EXIT_CODE = 3
 
 
 def top(
@@ -79,7 +90,7 @@ def top(
             except KeyboardInterrupt:
                 return
     critical = any(issue["critical"] for issue in status["troubles"])
-    raise typer.Exit(_CRITICAL_EXIT_CODE if critical else 0)
+    raise typer.Exit(EXIT_FINDING if critical else 0)
 
 
 def plot(
@@ -93,8 +104,7 @@ def plot(
     Example: lastword plot fruit-prices -o log.svg
     """
     if str(output) == "-" and as_json:
-        message = "--json needs --output FILE: standard output is the drawing otherwise"
-        raise UserError(message)
+        raise usage_mistake(name="--output", value="-", allowed="with --json name a FILE: standard output is the drawing otherwise")
     logs = open_log_dir(log_dir)
     picture = draw_topic(_look(Looker(logs.topic(topic).log, logs.cleaner)))
     if str(output) == "-":
@@ -158,8 +168,7 @@ def _service_url() -> str:
 def _ask(url: str) -> dict[str, Any] | None:
     """Return the /status.json of a service; None if it does not respond."""
     if not url.startswith(("http://", "https://")):
-        message = f"--url {url}: allowed is http://HOST:PORT"
-        raise UserError(message)
+        raise usage_mistake(name="--url", value=url, allowed="allowed is http://HOST:PORT")
     try:
         with urllib.request.urlopen(f"{url.rstrip('/')}/status.json", timeout=_ANSWER_SECONDS) as answer:  # noqa: S310  checked above
             status: Any = json.load(answer)

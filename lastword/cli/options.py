@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from pathlib import Path  # noqa: TC003  typer reads the annotations
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from rich.console import Console
 
+import lastword
 from lastword.cli import tables
 from lastword.compaction.errors import InvalidConfiguration, LastwordError, UserError, Violation
 from lastword.compaction.secrets import HIDDEN
@@ -61,6 +62,19 @@ class _Connection:
 
 
 _CONNECTION = _Connection()
+#: What `InvalidConfiguration` names for options and arguments of a command that are not allowed.
+COMMAND_LINE: Final = "the command line"
+#: Exit codes beside 0, done: docs/formats-and-stability.md#exit-codes.
+EXIT_FAILED: Final = 1
+EXIT_USAGE: Final = 2
+EXIT_FINDING: Final = 3
+
+
+def _print_version(is_asked: bool) -> None:
+    """Print the version and end the command, if it is asked for."""
+    if is_asked:
+        typer.echo(f"lastword {lastword.__version__}")
+        raise typer.Exit
 
 
 def connection(
@@ -68,6 +82,9 @@ def connection(
     storage_option: Annotated[
         list[str] | None, typer.Option(help="Option of the object store, as in AWS_REGION=eu-west-1. May be repeated.", metavar="KEY=VALUE")
     ] = None,
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
 ) -> None:
     """Kafka's log compaction as a Spark Structured Streaming service on Delta Lake."""
     _CONNECTION.__dict__.pop("_settings", None)
@@ -151,8 +168,7 @@ def read_limit(limit: int | None, *, as_json: bool) -> int | None:
 def show(rows: Iterable[dict[str, Any]], columns: tuple[str, ...], title: str, limit: int | None, decode: str, *, as_json: bool) -> None:
     """Print rows as a table of at most `limit` rows, or as JSON Lines (all rows if there is no limit)."""
     if decode not in {"utf8", "json"}:
-        subject = "the command line"
-        raise InvalidConfiguration(subject, [Violation(key="--decode", value=decode, allowed="utf8 or json")])
+        raise usage_mistake(name="--decode", value=decode, allowed="utf8 or json")
     print_rows(
         (tables.plain(row, decode) for row in islice(rows, read_limit(limit, as_json=as_json))), columns, title, limit, as_json=as_json
     )
@@ -170,13 +186,18 @@ def print_rows(rows: Iterable[dict[str, Any]], columns: Sequence[str], title: st
         out.print(f"[dim]… more rows exist. Use --limit for more than {most} rows, or --json for all.[/dim]")
 
 
+def usage_mistake(*, name: str, value: str, allowed: str) -> InvalidConfiguration:
+    """Return the error of an option or argument whose value is not allowed; the command ends with exit code 2."""
+    return InvalidConfiguration(COMMAND_LINE, [Violation(key=name, value=value, allowed=allowed)])
+
+
 def refuse_options(ctx: typer.Context, names: Mapping[str, str], because: str) -> None:
     """Raise `InvalidConfiguration` for each option of the command line that would do nothing; `names` are options by parameter name."""
     sources = {name: ctx.get_parameter_source(name) for name in names}
     given = [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
     if given:
-        subject = "the command line"
-        raise InvalidConfiguration(subject, [Violation(key=names[name], value=str(ctx.params[name]), allowed=because) for name in given])
+        wrong = [Violation(key=names[name], value=str(ctx.params[name]), allowed=because) for name in given]
+        raise InvalidConfiguration(COMMAND_LINE, wrong)
 
 
 def is_interactive() -> bool:
@@ -213,6 +234,5 @@ def config_pairs(config: list[str] | None) -> dict[str, object]:
             continue
         pairs[key.strip()] = value.strip()
     if violations:
-        subject = "the command line"
-        raise InvalidConfiguration(subject, violations)
+        raise InvalidConfiguration(COMMAND_LINE, violations)
     return pairs

@@ -8,9 +8,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lastword.cli.options import Json, LogDirOption, Topic, Yes, confirm, notes, open_log_dir, out, print_json_lines
-from lastword.compaction.errors import PurgeIncomplete, UserError
+from lastword.cli.options import (
+    EXIT_FAILED,
+    EXIT_FINDING,
+    Json,
+    LogDirOption,
+    Topic,
+    Yes,
+    confirm,
+    notes,
+    open_log_dir,
+    out,
+    print_json_lines,
+    usage_mistake,
+)
+from lastword.compaction.errors import PurgeIncomplete
 from lastword.compaction.moments import instant
+from lastword.compaction.secrets import HIDDEN
 from lastword.text import printable
 from lastword.topics.purging import PurgeReceipt, before_as_ms
 
@@ -18,9 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lastword.topic import Topic as LogTopic
-
-
-_NOT_FOUND_EXIT_CODE = 3
 
 
 def purge(
@@ -60,22 +71,21 @@ def purge(
         for line in remains:
             notes.print(f"  {line}", soft_wrap=True, markup=False, highlight=False)
     if receipt is None:
-        raise typer.Exit(1)
-    raise typer.Exit(0 if receipt.was_found else _NOT_FOUND_EXIT_CODE)
+        raise typer.Exit(EXIT_FAILED)
+    raise typer.Exit(0 if receipt.was_found else EXIT_FINDING)
 
 
 def _key(text: str | None, encoded: str | None) -> bytes:
-    """Return the key; raise `UserError` unless exactly one option names it."""
+    """Return the key; raise `InvalidConfiguration` unless exactly one option names it."""
     if (text is None) == (encoded is None):
-        message = "specify the key with either --key (text) or --key-base64 (bytes)"
-        raise UserError(message)
+        given = "nothing" if text is None else "beside --key-base64"
+        raise usage_mistake(name="--key", value=given, allowed="specify the key with either --key (text) or --key-base64 (bytes)")
     if text is not None:
         return text.encode("utf-8", "surrogateescape")
     try:
         return base64.b64decode(encoded or "", validate=True)
     except binascii.Error as error:
-        message = f"--key-base64: invalid base64: {error}"
-        raise UserError(message) from None
+        raise usage_mistake(name="--key-base64", value=HIDDEN, allowed=f"invalid base64: {error}") from None
 
 
 def _receipt(receipt: PurgeReceipt) -> Iterator[str]:

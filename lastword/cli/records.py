@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from lastword.cli.options import (
+    EXIT_FAILED,
     RECORD_SHOWN,
     Decode,
     Json,
@@ -72,4 +73,4 @@ def verify(topic: Topic, as_json: Json = False, log_dir: LogDirOption = "") -> N
     else:
         out.print(f"{topic}: {report.record_count:,} records at table version {report.table_version}: ", end="")
         out.print("all invariants hold" if report.ok else "\n".join(["", *report.problems]))
-    raise typer.Exit(0 if report.ok else 1)
+    raise typer.Exit(0 if report.ok else EXIT_FAILED)

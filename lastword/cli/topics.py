@@ -23,8 +23,8 @@ from lastword.cli.options import (
     out,
     print_json_lines,
     tell,
+    usage_mistake,
 )
-from lastword.compaction.errors import UserError
 from lastword.copying import copy_topic
 
 topics_app = typer.Typer(help="Create, list, describe, alter, delete and copy topics.", no_args_is_help=True)
@@ -103,11 +103,12 @@ def topics_alter(
     """
     wanted, reset = config_pairs(config), dict.fromkeys(delete_config or [])
     if not wanted and not reset:
-        message = f"topic {name}: name a setting to change (--config KEY=VALUE) or to reset (--delete-config KEY)"
-        raise UserError(message)
+        raise usage_mistake(
+            name="--config", value="nothing", allowed="name a setting to change (--config KEY=VALUE) or to reset (--delete-config KEY)"
+        )
     if twice := sorted(set(wanted) & set(reset)):
-        message = f"topic {name}: {', '.join(twice)}: give --config to change a setting or --delete-config to reset it, not both"
-        raise UserError(message)
+        allowed = "give --config to change a setting or --delete-config to reset it, not both"
+        raise usage_mistake(name="--delete-config", value=", ".join(twice), allowed=allowed)
     changes: dict[str, object] = {**wanted, **reset}
     topic = open_log_dir(log_dir).topic(name)
     topic.alter_config(changes)
