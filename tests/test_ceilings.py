@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 CEILINGS: Final = {
     "names: one": 35,
     "names: found, told, said": 48,
-    "functions named by a participle": 36,
+    "functions named by a participle": 35,
     "phrases that say nothing": 8,
     "functions over 60 lines": 0,
     "functions over 15 branches": 0,
@@ -34,7 +34,7 @@ CEILINGS: Final = {
 }
 #: Lines of the product by room.
 ROOMS: Final = {
-    "lastword": 9653,
+    "lastword": 9780,
     "pyspark_lastword": 443,
     "streaming": 5812,
     "storage": 15991,

@@ -23,6 +23,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from lastword import LogDir, clock, spark_session
 from lastword.cli import cleaning_tables, tables
+from lastword.cli.values import ValueReader
 from lastword.streaming.append.source_settings import FileSource, trigger_of
 from lastword.streaming.append.sources import open_source
 
@@ -125,7 +126,7 @@ def _show_one_history(topic: SparkTopic) -> None:
     returned = keyed.groupBy("key").agg(F.max(F.when(F.col("gone"), F.col("offset"))).alias("deleted"), F.max("offset").alias("newest"))
     key = returned.where("deleted < newest").orderBy("key").limit(1).collect()[0]["key"]
     rows = topic.records().where(F.col("key") == F.lit(key)).orderBy("offset").collect()
-    shown = [tables.plain(row.asDict(recursive=True), "utf8") for row in rows]
+    shown = [tables.plain(row.asDict(recursive=True), ValueReader("utf8")) for row in rows]
     out.print(tables.records_table(shown, ("partition", "offset", "key", "value"), "an airport that was deleted and came back"))
 
 

@@ -9,7 +9,8 @@ import typer
 from deltalake.exceptions import DeltaError
 
 from lastword.cli import cleaning, operate, purge, readers, records, run, sources, topics, transactions, typed_tables
-from lastword.cli.options import COMMAND_LINE, EXIT_FAILED, EXIT_USAGE, connection
+from lastword.cli.mistakes import COMMAND_LINE, EXIT_FAILED, EXIT_USAGE
+from lastword.cli.options import connection
 from lastword.compaction.errors import InvalidConfiguration, LastwordError, in_one_line
 from lastword.compaction.secrets import without_secrets
 from lastword.service.signals import Stopped

@@ -9,8 +9,8 @@ import typer
 
 from lastword import clock
 from lastword.cli import cleaning_tables
+from lastword.cli.mistakes import EXIT_FAILED, usage_mistake
 from lastword.cli.options import (
-    EXIT_FAILED,
     Json,
     LogDirOption,
     Partition,
@@ -21,7 +21,6 @@ from lastword.cli.options import (
     out,
     print_json_lines,
     tell,
-    usage_mistake,
 )
 from lastword.text import size
 

@@ -18,8 +18,8 @@ from rich.table import Table
 from rich.text import Text
 
 from lastword import clock
+from lastword.cli.mistakes import EXIT_FINDING, usage_mistake
 from lastword.cli.options import (
-    EXIT_FINDING,
     Json,
     LogDirOption,
     Topic,
@@ -29,7 +29,6 @@ from lastword.cli.options import (
     refuse_options,
     service_address,
     tell,
-    usage_mistake,
 )
 from lastword.compaction.errors import UserError
 from lastword.compaction.moments import instant

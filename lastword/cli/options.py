@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from pathlib import Path  # noqa: TC003  typer reads the annotations
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
 import lastword
 from lastword.cli import tables
+from lastword.cli.mistakes import COMMAND_LINE
 from lastword.compaction.errors import InvalidConfiguration, LastwordError, UserError, Violation
 from lastword.compaction.secrets import HIDDEN
 from lastword.log_dir import LogDir
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from lastword.arrow_topic import ArrowTopic
+    from lastword.cli.values import ValueReader
     from lastword.service.settings import Settings
 
 
@@ -62,12 +64,6 @@ class _Connection:
 
 
 _CONNECTION = _Connection()
-#: What `InvalidConfiguration` names for options and arguments of a command that are not allowed.
-COMMAND_LINE: Final = "the command line"
-#: Exit codes beside 0, done: docs/formats-and-stability.md#exit-codes.
-EXIT_FAILED: Final = 1
-EXIT_USAGE: Final = 2
-EXIT_FINDING: Final = 3
 
 
 def _print_version(is_asked: bool) -> None:
@@ -135,7 +131,15 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON Lines instead of 
 Config = Annotated[list[str] | None, typer.Option("--config", help="Topic setting, e.g. cleanup.policy=compact. May be repeated.")]
 Topic = Annotated[str, typer.Argument(help="Name of the topic.", autocompletion=_topics_beginning_with, show_default=False)]
 Limit = Annotated[int | None, typer.Option("--limit", min=1, help="Maximum number of rows.")]
-Decode = Annotated[str, typer.Option("--decode", help="Decode values as utf8 or json.", metavar="[utf8|json]")]
+Decode = Annotated[
+    str | None,
+    typer.Option(
+        "--decode",
+        help="Show keys and values as utf8, json or base64, or by the schema registry at this URL. Default: JSON on one line, and with "
+        "--json text.",
+        metavar="[utf8|json|base64|URL]",
+    ),
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; required where standard input is no terminal.")]
 Partition = Annotated[int | None, typer.Option("--partition", help="Only this partition.")]
 QUIET = {"spark.log.level": "ERROR"}
@@ -165,13 +169,12 @@ def read_limit(limit: int | None, *, as_json: bool) -> int | None:
     return limit if as_json else (limit or _DEFAULT_LIMIT) + 1
 
 
-def show(rows: Iterable[dict[str, Any]], columns: tuple[str, ...], title: str, limit: int | None, decode: str, *, as_json: bool) -> None:
+def show(
+    rows: Iterable[dict[str, Any]], columns: tuple[str, ...], title: str, limit: int | None, reader: ValueReader, *, as_json: bool
+) -> None:
     """Print rows as a table of at most `limit` rows, or as JSON Lines (all rows if there is no limit)."""
-    if decode not in {"utf8", "json"}:
-        raise usage_mistake(name="--decode", value=decode, allowed="utf8 or json")
-    print_rows(
-        (tables.plain(row, decode) for row in islice(rows, read_limit(limit, as_json=as_json))), columns, title, limit, as_json=as_json
-    )
+    shown = (tables.plain(row, reader) for row in islice(rows, read_limit(limit, as_json=as_json)))
+    print_rows(shown, columns, title, limit, as_json=as_json)
 
 
 def print_rows(rows: Iterable[dict[str, Any]], columns: Sequence[str], title: str, limit: int | None, *, as_json: bool) -> None:
@@ -184,11 +187,6 @@ def print_rows(rows: Iterable[dict[str, Any]], columns: Sequence[str], title: st
     out.print(tables.records_table(shown[:most], columns, title))
     if len(shown) > most:
         out.print(f"[dim]… more rows exist. Use --limit for more than {most} rows, or --json for all.[/dim]")
-
-
-def usage_mistake(*, name: str, value: str, allowed: str) -> InvalidConfiguration:
-    """Return the error of an option or argument whose value is not allowed; the command ends with exit code 2."""
-    return InvalidConfiguration(COMMAND_LINE, [Violation(key=name, value=value, allowed=allowed)])
 
 
 def refuse_options(ctx: typer.Context, names: Mapping[str, str], because: str) -> None:

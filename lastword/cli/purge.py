@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lastword.cli.mistakes import EXIT_FAILED, EXIT_FINDING, usage_mistake
 from lastword.cli.options import (
-    EXIT_FAILED,
-    EXIT_FINDING,
     Json,
     LogDirOption,
     Topic,
@@ -20,7 +19,6 @@ from lastword.cli.options import (
     open_log_dir,
     out,
     print_json_lines,
-    usage_mistake,
 )
 from lastword.compaction.errors import PurgeIncomplete
 from lastword.compaction.moments import instant

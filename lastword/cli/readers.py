@@ -28,6 +28,7 @@ from lastword.cli.options import (
     show,
     tell,
 )
+from lastword.cli.values import ValueReader
 from lastword.compaction.errors import UserError
 from lastword.service.signals import POLL_SECONDS, StopSignals
 
@@ -43,12 +44,13 @@ def latest(
     key: Annotated[list[str] | None, typer.Option(help="Only this key. May be repeated.")] = None,
     partition: Annotated[list[int] | None, typer.Option(help="Only this partition. May be repeated.")] = None,
     limit: Limit = None,
-    decode: Decode = "utf8",
+    decode: Decode = None,
     as_json: Json = False,
     log_dir: LogDirOption = "",
 ) -> None:
     """Show the latest record of every key, now or in the past. Example: lastword latest fruit-prices --json | jq .value."""
     one, most = open_log_dir(log_dir).topic(topic), read_limit(limit, as_json=as_json)
+    reader = ValueReader.of(decode, one.log, as_json=as_json)
 
     def collected(words: pl.LazyFrame) -> pl.DataFrame:
         ordered = words.sort("partition", "key")
@@ -58,7 +60,7 @@ def latest(
         rows = one.collect_latest(collected, partitions=partition, keys=key)
     else:
         rows = collected(pl.LazyFrame(one.latest(as_of=_as_of(as_of), partitions=partition, keys=key)))
-    show(rows.iter_rows(named=True), RECORD_SHOWN, f"{topic}: latest", limit, decode, as_json=as_json)
+    show(rows.iter_rows(named=True), RECORD_SHOWN, f"{topic}: latest", limit, reader, as_json=as_json)
 
 
 def table(
@@ -88,7 +90,7 @@ def changes(
     end: Annotated[str, typer.Option("--to", help="End offsets (exclusive) as JSON.")],
     net: Annotated[bool, typer.Option("--net", help="Show at most one change per key.")] = False,
     limit: Limit = None,
-    decode: Decode = "utf8",
+    decode: Decode = None,
     as_json: Json = False,
     log_dir: LogDirOption = "",
 ) -> None:
@@ -97,9 +99,11 @@ def changes(
     Example: lastword changes fruit-prices --from '{"0": 100}' --to '{"0": 200}'
     """
     vectors = _offsets(begin, "--from"), _offsets(end, "--to")
-    rows = open_log_dir(log_dir).topic(topic).changes(*vectors, net=net)
+    opened = open_log_dir(log_dir).topic(topic)
+    reader = ValueReader.of(decode, opened.log, as_json=as_json)
+    rows = opened.changes(*vectors, net=net)
     shown = ("partition", "offset", "timestamp", "change_type", "key", "value")
-    show(iter(rows.to_pylist()), shown, f"{topic}: changes", limit, decode, as_json=as_json)
+    show(iter(rows.to_pylist()), shown, f"{topic}: changes", limit, reader, as_json=as_json)
 
 
 _Mode = Annotated[

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from lastword.cli.mistakes import EXIT_FAILED
 from lastword.cli.options import (
-    EXIT_FAILED,
     RECORD_SHOWN,
     Decode,
     Json,
@@ -21,13 +21,14 @@ from lastword.cli.options import (
     print_json_lines,
     show,
 )
+from lastword.cli.values import ValueReader
 from lastword.storage.append.dead_letters import read_dead_letters
 
 
 def records(
     topic: Topic,
     limit: Limit = None,
-    decode: Decode = "utf8",
+    decode: Decode = None,
     partition: Partition = None,
     from_offset: Annotated[int, typer.Option(help="Only this offset and later ones.")] = 0,
     control: Annotated[bool, typer.Option("--control", help="Include control rows.")] = False,
@@ -36,6 +37,7 @@ def records(
 ) -> None:
     """Show the records of the log in offset order. Example: lastword records fruit-prices --limit 20 --decode json."""
     log = open_log_dir(log_dir).topic(topic)
+    reader = ValueReader.of(decode, log.log, as_json=as_json)
     batches = log.record_batches(
         include_control=control,
         partitions=None if partition is None else [partition],
@@ -43,7 +45,7 @@ def records(
     )
     shown = (*RECORD_SHOWN, "control") if control else RECORD_SHOWN
     rows = (row for batch in batches for row in batch.to_pylist())
-    show(rows, shown, f"{topic}: records", limit, decode, as_json=as_json)
+    show(rows, shown, f"{topic}: records", limit, reader, as_json=as_json)
 
 
 def dead_letters(
@@ -52,17 +54,19 @@ def dead_letters(
     stale: Annotated[
         bool, typer.Option("--stale", help="Only those that make a key stale: the log has no newer record of the key yet.")
     ] = False,
+    decode: Decode = None,
     as_json: Json = False,
     log_dir: LogDirOption = "",
 ) -> None:
     """Show the rejected rows, and which keys are stale by them. Example: lastword dead-letters fruit-prices --limit 5."""
     opened = open_log_dir(log_dir).topic(topic)
+    reader = ValueReader.of(decode, opened.log, as_json=as_json)
     stale_since = {key.key: key.refused_at for key in opened.stale_keys()}
     letters = read_dead_letters(opened.log.paths.dead_letters, opened.log.storage_options)
     marked = ({**letter, "stale": stale_since.get(letter["record_key"]) == letter["refused_at"]} for letter in letters)
     rows = (letter for letter in marked if letter["stale"]) if stale else marked
     shown = ("refused_at", "source", "reason", "detail", "record_key", "stale", "value", "raw")
-    show(rows, shown, f"{topic}: dead letters", limit, "utf8", as_json=as_json)
+    show(rows, shown, f"{topic}: dead letters", limit, reader, as_json=as_json)
 
 
 def verify(topic: Topic, as_json: Json = False, log_dir: LogDirOption = "") -> None:

@@ -13,12 +13,14 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from lastword.cli.values import text_of
 from lastword.compaction.moments import instant
 from lastword.text import printable, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from lastword.cli.values import ValueReader
     from lastword.compaction.producers import OpenTransaction
     from lastword.topics.description import TopicDescription
     from lastword.topics.sources import SourceDescription
@@ -28,39 +30,27 @@ _WIDEST: Final = 60
 _SHORT: Final = 24
 
 
-def decoded(value: bytes | None, how: str) -> Any:
-    """Return bytes as text, or as parsed JSON (`how` = "json"); bytes that are not UTF-8 as {"base64": …}; null as null."""
-    if value is None:
-        return None
-    try:
-        text = bytes(value).decode("utf-8")
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(bytes(value)).decode("ascii")}
-    if how == "json":
-        try:
-            parsed = json.loads(text)
-            json.dumps(parsed, ensure_ascii=False, allow_nan=False).encode()  # NaN or a lone surrogate cannot be written again
-        except (ValueError, RecursionError):
-            return text
-        return parsed
-    return text
-
-
-def plain(row: dict[str, Any], decode: str) -> dict[str, Any]:
+def plain(row: dict[str, Any], reader: ValueReader) -> dict[str, Any]:
     """Return a row of the log as a dict that JSON can represent."""
     out: dict[str, Any] = {}
     for name, value in row.items():
         if name in {"key", "record_key"}:
-            out[name] = decoded(value, "utf8")
+            out[name] = reader.key(value)
         elif name == "value":
-            out[name] = decoded(value, decode)
+            out[name] = reader.value(value)
         elif name == "headers":
-            out[name] = None if value is None else [{"key": header["key"], "value": decoded(header["value"], "utf8")} for header in value]
+            out[name] = None if value is None else [plain_header(header) for header in value]
         elif isinstance(value, datetime):
             out[name] = value.astimezone(timezone.utc).isoformat(timespec="milliseconds")  # PySpark returns naive times in the local zone
         else:
             out[name] = value
     return out
+
+
+def plain_header(header: dict[str, Any]) -> dict[str, Any]:
+    """Return a header as a dict that JSON can represent."""
+    value = header["value"]
+    return {"key": header["key"], "value": None if value is None else text_of(bytes(value))}
 
 
 def typed(value: Any) -> Any:
@@ -81,7 +71,7 @@ def typed(value: Any) -> Any:
     return str(value) if isinstance(value, Decimal) else value
 
 
-def json_line(row: dict[str, Any]) -> str:
+def json_line(row: Any) -> str:
     """Return one line of JSON that any parser takes."""
     return json.dumps(row, ensure_ascii=False, separators=(",", ":"), default=str, allow_nan=False)
 
@@ -107,7 +97,7 @@ def records_table(rows: Sequence[dict[str, Any]], columns: Sequence[str], title:
 def _cell(name: str, value: Any) -> Text:
     if value is None:
         return Text("tombstone" if name == "value" else "", style="dim italic")
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    text = value if isinstance(value, str) else json_line(value)
     return Text(printable(text, _WIDEST))
 
 

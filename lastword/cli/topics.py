@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from lastword.cli import tables
+from lastword.cli.mistakes import usage_mistake
 from lastword.cli.options import (
     Config,
     Json,
@@ -23,7 +24,6 @@ from lastword.cli.options import (
     out,
     print_json_lines,
     tell,
-    usage_mistake,
 )
 from lastword.copying import copy_topic
 

@@ -314,7 +314,7 @@ def test_a_mistake_is_one_clear_message(lastword: Shell, logs: LogDir) -> None:
     assert "did you mean retention.ms?" in message
     assert "write key=value" in lastword.error(InvalidConfiguration, "topics", "create", "new", "--config", "cleanup.policy")
     assert "topics copy fruit NEW" in lastword.error(InvalidConfiguration, "topics", "alter", "fruit", "--config", "partitions=2")
-    assert "--decode = yaml: utf8 or json" in lastword.error(InvalidConfiguration, "records", "fruit", "--decode", "yaml")
+    assert "--decode = yaml: allowed is utf8, json" in lastword.error(InvalidConfiguration, "records", "fruit", "--decode", "yaml")
     assert "cannot read" in lastword.error(UserError, "run", "--config", "none.toml")
     assert "--key = nothing: at least one column" in lastword.error(InvalidConfiguration, "append", "fruit", "--path", "x")
     for wrong in (("records", "fruit", "--limit", "0"), ("records",), ("record",)):

@@ -99,7 +99,7 @@ def test_all_options_that_do_nothing_are_named_at_once(topic: ArrowTopic, tmp_pa
         (("topics", "alter", "fruit", "--config", "segment.ms=1h", "--config", "segment.ms=2h"), "segment.ms = 2h: give each key once"),
         (("top", "--once", "--every", "5"), "--every = 5.0: only without --once and --json"),
         (("top", "--json", "--every", "5"), "--every = 5.0"),
-        (("plot", "fruit", "--json"), "--json needs --output FILE"),
+        (("plot", "fruit", "--json"), "with --json name a FILE"),
         (("delete-records", "fruit", "0:1", "0:2", "--yes"), "name each partition once"),
         (("materialize", "fruit", "t", "--once", "--every", "5"), "--every = 5.0: only without --once"),
         (("receipts", "fruit", "--partition", "7"), "topic fruit has no partition 7"),
