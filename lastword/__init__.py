@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from lastword.spark_topic import SparkBootstrap, SparkTopic, SparkTransaction
     from lastword.storage.append.ranges import AppendedRange
     from lastword.storage.append.requests import AppendResult
+    from lastword.storage.reading.key_history import KeyHistory, KeyRecord, KeyStatus
     from lastword.storage.reading.sql import latest_sql
     from lastword.storage.reading.stale_keys import StaleKey
     from lastword.storage.schema_registry.client import RegistryConfig
@@ -112,6 +113,7 @@ else:  # a type checker that sees this takes any name for one of ours
         "SparkTransaction": "lastword.spark_topic",
         "RegistryConfig": "lastword.storage.schema_registry.client",
         "RegistryDecoder": "lastword.storage.schema_registry.decoder",
+        **dict.fromkeys(("KeyHistory", "KeyRecord", "KeyStatus"), "lastword.storage.reading.key_history"),
         "latest_sql": "lastword.storage.reading.sql",
         "StaleKey": "lastword.storage.reading.stale_keys",
         "VerifyReport": "lastword.storage.verify",
@@ -173,6 +175,9 @@ __all__ = [
     "InvalidRecords",
     "InvalidTopic",
     "InvalidTransactionState",
+    "KeyHistory",
+    "KeyRecord",
+    "KeyStatus",
     "LastwordError",
     "LedgerUnreadable",
     "LogDir",

@@ -23,11 +23,11 @@ from lastword.change_data.columns.table_columns import RowMisfit, TableDecoder, 
 from lastword.compaction.errors import HistoryCleaned, UserError
 from lastword.compaction.read_positions import Position, parse_offsets
 from lastword.storage.append.dead_letters import read_dead_letters
-from lastword.storage.files.data_reader import named_errors, second_look
+from lastword.storage.files.data_reader import named_errors
 from lastword.storage.files.schema import RECORD_COLUMNS, dead_letter_arrow_schema
 from lastword.storage.reading import arrow_changes, arrow_frames, arrow_rows
 from lastword.storage.reading.time_travel import vector_of, views_as_of
-from lastword.storage.reading.view import LATEST_COLUMNS, misfit_policy, newest_view
+from lastword.storage.reading.view import LATEST_COLUMNS, misfit_policy
 from lastword.topic import AsOf, Keys, Offsets, StartingOffsets, Topic
 from lastword.topics.arguments import read_columns, read_keys
 from lastword.topics.tables import TableFollower, TableProgress, check_follow, keep_table
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from lastword.topics.tables import TableArguments
 
 T = TypeVar("T")
-_ATTEMPTS: Final = 5
 #: The number of rows that `table` decodes at a time.
 DECODED_ROWS: Final = 16_384
 
@@ -425,30 +424,6 @@ class ArrowTopic(Topic):
         """Return the refused rows of streams, oldest first: when, from where, why, and the row itself."""
         rows = list(read_dead_letters(self._log.paths.dead_letters, self._log.storage_options))
         return pa.Table.from_pylist(rows, schema=dead_letter_arrow_schema())
-
-    def _view(self, isolation: str) -> View:
-        """Return what a reader sees at the newest table version."""
-        return newest_view(self._log, isolation)
-
-    def _reading(self, isolation: str, read: Callable[[View], T]) -> T:
-        """Return what `read` makes of the newest view; of a newer one when VACUUM took a file of it meanwhile."""
-        failure: Exception | None = None
-        for _ in range(_ATTEMPTS):
-            try:
-                return self._read(lambda: read(self._view(isolation)))
-            except FileNotFoundError as error:
-                failure = error
-        message = f"topic {self.name}: files of the newest table version are not there; was the log's folder changed by hand? ({failure})"
-        raise HistoryCleaned(message) from failure
-
-    def _read(self, read: Callable[[], T]) -> T:
-        """Return what reads give, and look twice at damage."""
-
-        def named() -> T:
-            with named_errors(self._log.paths.log, may_be_gone=True):
-                return read()
-
-        return second_look(named)
 
     def _of_the_past(self, read: Callable[[], pa.Table]) -> pa.Table:
         try:

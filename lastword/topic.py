@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from lastword.change_data.events.envelopes import Envelope
 from lastword.change_data.events.event_rows import event_table
 from lastword.compaction.config.topic_config import TopicConfig, describe_topic_config, normalize_overrides
-from lastword.compaction.errors import CommitConflict, InvalidConfiguration, UserError, Violation
+from lastword.compaction.errors import CommitConflict, HistoryCleaned, InvalidConfiguration, UserError, Violation
 from lastword.compaction.read_positions import Position
 from lastword.compaction.readers import ReaderStanding
 from lastword.compaction.rows.input_columns import check_sequence_column
@@ -26,19 +26,25 @@ from lastword.storage.append.append import append_rows, check_on_invalid
 from lastword.storage.append.inputs import ArrowInput, arrow_table
 from lastword.storage.append.requests import AppendResult, AppendStats
 from lastword.storage.append.writing import ArrowRows
+from lastword.storage.files.data_reader import named_errors, second_look
 from lastword.storage.ledger.decisions import Decision, Kind
+from lastword.storage.reading.key_history import KeyHistory, key_histories
 from lastword.storage.reading.stale_keys import StaleKey, StaleKeys
 from lastword.storage.reading.time_travel import is_vector, views_as_of
+from lastword.storage.reading.view import newest_view
 from lastword.storage.verify import VerifyReport, verify
 from lastword.topics import decisions, sources, tables
 from lastword.topics.arguments import check_decoder, read_key, read_offsets_by_partition, read_partitions
 from lastword.topics.description import TopicDescription, describe
 from lastword.topics.explanation import PartitionReport, partition_reports
+from lastword.topics.keys import KEY_RECORDS, check_limit, only_history, read_wanted_key
 from lastword.topics.purging import Purge, PurgeReceipt, before_as_ms
 from lastword.topics.sources import SourceDescription, describe_sources
 from lastword.transaction import Transaction
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lastword.change_data.columns.table_columns import TableColumns
     from lastword.change_data.events.event_rows import FrameDecoder
     from lastword.compaction.planning.log_retention import Deletion
@@ -51,6 +57,8 @@ if TYPE_CHECKING:
     from lastword.storage.reading.view import View
     from lastword.topics.tables import TableDescription, TableDetails
 
+#: A key as text (UTF-8), as bytes, or by its columns.
+KeyValue = str | bytes | Mapping[str, Any]
 #: An offset for each partition.
 Offsets = Mapping[int, int] | Sequence[int] | Position
 #: "earliest", "latest", or an offset for each partition.
@@ -59,6 +67,10 @@ StartingOffsets = str | Mapping[int, int] | Sequence[int] | Position
 Keys = str | bytes | Iterable[str | bytes]
 #: A table version, a moment (a datetime without a zone is UTC; or ISO 8601 text), or an offset for each partition.
 AsOf = int | str | datetime | Mapping[int, int] | Sequence[int] | Position
+
+
+T = TypeVar("T")
+_ATTEMPTS: Final = 5
 
 
 class PartitionOffsets(NamedTuple):
@@ -263,6 +275,30 @@ class Topic:
         numbers = read_partitions(partitions)
         return None if numbers is None else [self._log.check_partition(partition) for partition in numbers]
 
+    def _view(self, isolation: str) -> View:
+        """Return what a reader sees at the newest table version."""
+        return newest_view(self._log, isolation)
+
+    def _reading(self, isolation: str, read: Callable[[View], T]) -> T:
+        """Return what `read` makes of the newest view; of a newer one when VACUUM took a file of it meanwhile."""
+        failure: Exception | None = None
+        for _ in range(_ATTEMPTS):
+            try:
+                return self._read(lambda: read(self._view(isolation)))
+            except FileNotFoundError as error:
+                failure = error
+        message = f"topic {self.name}: files of the newest table version are not there; was the log's folder changed by hand? ({failure})"
+        raise HistoryCleaned(message) from failure
+
+    def _read(self, read: Callable[[], T]) -> T:
+        """Return what reads give, and look twice at damage."""
+
+        def named() -> T:
+            with named_errors(self._log.paths.log, may_be_gone=True):
+                return read()
+
+        return second_look(named)
+
     def _one_version(self, as_of: AsOf | None, isolation: str) -> View:
         """Return the view of one table version for `records`, which takes no offset vector."""
         if is_vector(as_of):
@@ -336,6 +372,28 @@ class Topic:
     def drop_reader(self, name: str) -> None:
         """Forget a registered reader: it pins nothing any more. Raises `UserError` naming those that there are."""
         decisions.drop_reader(self._log, name, now_ms=self._clock())
+
+    def get(self, key: KeyValue, *, partition: int | None = None, limit: int = KEY_RECORDS) -> KeyHistory | None:
+        """Return the records of one key that the log still has: the latest, older ones, where each is, and what it is to readers.
+
+        Args:
+            key: The key as text (UTF-8) or bytes. A key of several columns as a mapping, `{"id": 7, "line": 1}`, or as its JSON text, in
+                any order and spacing.
+            partition: The partition; needed only for a key that stands in several.
+            limit: How many of the newest records are returned; their number is counted in any case.
+
+        Returns:
+            The history, oldest record first: partition, offset, segment, timestamp, value, headers and status of each (latest, superseded,
+            aborted, open, waiting), whether it is a tombstone and whether it lies below the cleaner checkpoint. None for a key of which
+            the log has no record.
+
+        Raises:
+            UserError: The key stands in several partitions, or is none.
+        """
+        check_limit(limit)
+        chosen, wanted = self._chosen(partition), read_wanted_key(key)
+        histories = self._reading("read_committed", lambda view: key_histories(view, wanted, partitions=chosen, limit=limit))
+        return only_history(histories, wanted, topic=self.name)
 
     def describe(self) -> TopicDescription:
         """Return partitions, segments, sizes, offsets and exact record counts, from metadata alone.

@@ -34,10 +34,10 @@ CEILINGS: Final = {
 }
 #: Lines of the product by room.
 ROOMS: Final = {
-    "lastword": 9780,
+    "lastword": 9984,
     "pyspark_lastword": 443,
     "streaming": 5812,
-    "storage": 15991,
+    "storage": 16170,
     "change_data": 5626,
     "checkpoints": 215,
     "compaction": 6214,

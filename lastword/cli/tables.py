@@ -84,7 +84,7 @@ def records_table(rows: Sequence[dict[str, Any]], columns: Sequence[str], title:
         widest = max([len(name), *(len(line[number]) for line in cells)])
         table.add_column(
             name,
-            justify="right" if name in {"partition", "offset"} else "left",
+            justify="right" if name in {"partition", "offset", "segment"} else "left",
             overflow="ellipsis",
             no_wrap=widest <= _SHORT or name == "key",
             min_width=min(widest, _SHORT) if name == "key" else None,
@@ -94,11 +94,15 @@ def records_table(rows: Sequence[dict[str, Any]], columns: Sequence[str], title:
     return table
 
 
+def shown_text(value: Any) -> str:
+    """Return a value as people read it: a text as it is, anything else as JSON."""
+    return value if isinstance(value, str) else json_line(value)
+
+
 def _cell(name: str, value: Any) -> Text:
     if value is None:
         return Text("tombstone" if name == "value" else "", style="dim italic")
-    text = value if isinstance(value, str) else json_line(value)
-    return Text(printable(text, _WIDEST))
+    return Text(printable(shown_text(value), _WIDEST))
 
 
 def description_table(description: TopicDescription) -> Table:

@@ -6,6 +6,7 @@
  arrow_rows    records of an offset range          arrow_ranges    an offset range in pieces that processes read by themselves
  arrow_frames  the newest record of each key       arrow_changes   changes between two offset vectors
  sql           the newest record of each key as one query for other engines
+ key_history   the records of one key, and what each of them is to readers and to the cleaner
  stale_keys    keys of which a newer row is a dead letter
 ```
 """

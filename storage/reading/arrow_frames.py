@@ -65,7 +65,7 @@ def _latest_ranges(
     clean, dirty = _sections(view, partitions)
     wanted = None if keys is None else pa.array(sorted(set(keys)), pa.binary())
     newest = _newest(view, dirty, None if wanted is None else pl.Series(wanted))
-    by_partition = _collect(view, dirty, newest).partition_by("partition", as_dict=True)
+    by_partition = collect_rows(view, dirty, newest).partition_by("partition", as_dict=True)
     winners = {int(str(part[0])): frame["offset"].sort().to_numpy() for part, frame in by_partition.items()}
     newer = {int(str(part[0])): frame.select("key") for part, frame in by_partition.items()}
 
@@ -94,7 +94,7 @@ def _latest_ranges(
     return sorted([*clean, *(file for file in won if file is not None)], key=lambda file: file.partition), read
 
 
-def _collect(view: View, ranges: Sequence[FileRange], frame: pl.LazyFrame) -> pl.DataFrame:
+def collect_rows(view: View, ranges: Sequence[FileRange], frame: pl.LazyFrame) -> pl.DataFrame:
     """Return the rows of a frame over file ranges. What Polars says of a damaged file does not name it: pyarrow's `CorruptLog` does."""
     try:
         return frame.collect(engine="streaming")

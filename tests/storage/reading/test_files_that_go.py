@@ -14,7 +14,7 @@ from lastword.compaction.errors import CorruptLog
 from lastword.storage.delta.snapshot import LogSnapshot
 from lastword.storage.log.producer_states import read_states
 from lastword.storage.log.topic_log import TopicLog, open_log
-from lastword.storage.reading.arrow_frames import _collect
+from lastword.storage.reading.arrow_frames import collect_rows
 from lastword.storage.reading.arrow_rows import file_ranges
 from lastword.storage.reading.view import newest_view
 from tests.other_processes import in_another_process
@@ -112,11 +112,11 @@ def test_an_error_of_polars_that_no_file_is_the_cause_of_stays_what_it_is(topic:
     ranges = file_ranges(view, view.start, view.end)
     wrong = pl.LazyFrame({"key": [b"a"]}).select("price")
     with pytest.raises(pl.exceptions.ColumnNotFoundError):
-        _collect(view, ranges, wrong)
+        collect_rows(view, ranges, wrong)
     damaged = _file(topic, 1)
     damaged.write_bytes(damaged.read_bytes()[:-9])
     with pytest.raises(CorruptLog, match=damaged.name):
-        _collect(view, ranges, wrong)
+        collect_rows(view, ranges, wrong)
 
 
 def test_producers_of_a_log_that_a_restore_made_shorter_are_read_from_its_beginning(tmp_path: Path) -> None:
