@@ -19,18 +19,19 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeVar, overload
 import pyarrow as pa
 from polars.exceptions import PolarsError
 
-from lastword.change_data.columns.table_columns import RowMisfit, TableDecoder, describe_misfit
-from lastword.compaction.errors import HistoryCleaned, UserError
+from lastword.change_data.columns.table_columns import TableDecoder
+from lastword.compaction.errors import HistoryCleaned
 from lastword.compaction.read_positions import Position, parse_offsets
 from lastword.storage.append.dead_letters import read_dead_letters
 from lastword.storage.files.data_reader import named_errors
 from lastword.storage.files.schema import RECORD_COLUMNS, dead_letter_arrow_schema
 from lastword.storage.reading import arrow_changes, arrow_frames, arrow_rows
-from lastword.storage.reading.time_travel import vector_of, views_as_of
+from lastword.storage.reading.time_travel import views_as_of
 from lastword.storage.reading.view import LATEST_COLUMNS, misfit_policy
-from lastword.topic import AsOf, Keys, Offsets, StartingOffsets, Topic
+from lastword.topic import AsOf, ChangeBound, Keys, StartingOffsets, Topic
 from lastword.topics.arguments import read_columns, read_keys
-from lastword.topics.tables import TableFollower, TableProgress, check_follow, keep_table
+from lastword.topics.positions import change_vectors
+from lastword.topics.tables import TableFollower, TableProgress, check_follow, decode_batch, keep_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -302,12 +303,20 @@ class ArrowTopic(Topic):
             partitions=self._chosen(partitions),
         )
 
-    def changes(self, begin: Offsets, end: Offsets, *, net: bool = False, isolation: str = "read_committed") -> pa.Table:
-        """Return what changed from one offset vector to another (exclusive), with the values from before, by partition and offset.
+    def changes(
+        self,
+        begin: ChangeBound = "earliest",
+        end: ChangeBound = "latest",
+        *,
+        net: bool = False,
+        isolation: str = "read_committed",
+    ) -> pa.Table:
+        """Return what changed from one point of the log to another (exclusive), with the values from before, by partition and offset.
 
         Args:
-            begin: An offset for each partition, or a `Position`: what is below is known.
-            end: An offset for each partition, or a `Position`, exclusive.
+            begin: What is below is known: `earliest`, `latest`, a moment (datetime, ISO 8601 text; the first record that is not older), an
+                offset for each partition, or a `Position`.
+            end: As `begin`, exclusive.
             net: A key changes once at most: from what it said at `begin` to what it says at `end`. Else each record makes a change at its
                 offset.
             isolation: As `latest`.
@@ -318,10 +327,11 @@ class ArrowTopic(Topic):
 
         Raises:
             HistoryCleaned: Cleaning has removed what the answer needs.
-            OffsetOutOfRange: A vector goes back, or is not reached yet.
+            OffsetOutOfRange: The end lies before the begin, or is not reached yet.
+            UserError: `begin` or `end` is none of these.
         """
         told = arrow_changes.net_changes if net else arrow_changes.changes
-        vectors = vector_of(self._log, begin, "begin"), vector_of(self._log, end, "end")
+        vectors = change_vectors(self._log, begin, end, isolation)
         return self._of_the_past(lambda: told(self._log, *vectors, isolation=isolation))
 
     def bootstrap(self, *, isolation: str = "read_committed") -> ArrowBootstrap:
@@ -447,9 +457,5 @@ def decode_rows(rows: pa.Table, decoder: TableDecoder, *, topic: str, batch_rows
     """
     batches = list[pa.RecordBatch]()
     for batch in rows.combine_chunks().to_batches(max_chunksize=batch_rows):
-        try:
-            batches += decoder.decode(batch.column("key"), batch.column("value"))
-        except RowMisfit as error:
-            row = batch.slice(error.row, 1).to_pylist()[0]
-            raise UserError(describe_misfit(topic, row, str(error))) from None
+        batches += decode_batch(batch, decoder, topic=topic)
     return pa.Table.from_batches(batches, decoder.schema)

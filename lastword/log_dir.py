@@ -27,7 +27,6 @@ from lastword.topic import Topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
     from pyspark.sql import SparkSession
 
     from lastword.spark_topic import SparkTopic

@@ -12,7 +12,7 @@ from lastword.compaction.readers import EXPIRATION_MS
 from lastword.compaction.rows.input_columns import check_sequence_column
 from lastword.storage.files.locations import spark_location
 from lastword.storage.ledger.table_columns import keep_columns
-from lastword.storage.reading.time_travel import vector_of, views_as_of
+from lastword.storage.reading.time_travel import views_as_of
 from lastword.storage.reading.view import misfit_policy, view_of
 from lastword.streaming.append.auto_cdc import AutoCdcFlow, flow_columns, scd_type_of
 from lastword.streaming.append.change_rows import change_rows, table_columns
@@ -24,10 +24,10 @@ from lastword.streaming.reading.dataframes import data_records, latest_records, 
 from lastword.streaming.reading.decoding import as_table, decoded
 from lastword.streaming.reading.tail import Tail, TailOptions
 from lastword.streaming.reading.tail_source import streaming_frame
-from lastword.topic import AsOf, Keys, Offsets, StartingOffsets, Topic
+from lastword.topic import AsOf, ChangeBound, Keys, StartingOffsets, Topic
 from lastword.topics.arguments import check_decoder, read_keys
 from lastword.topics.materializing import start_sink, start_table_query
-from lastword.topics.positions import starting_position
+from lastword.topics.positions import change_vectors, starting_position
 from lastword.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -386,12 +386,20 @@ class SparkTopic(Topic):
         begin = starting_position(self._log, starting_offsets, starting_timestamp, isolation)
         return streaming_frame(Tail(self._log, self._spark, options, self._clock), begin)
 
-    def changes(self, begin: Offsets, end: Offsets, *, net: bool = False, isolation: str = "read_committed") -> DataFrame:
-        """Return what changed from one offset vector to another (exclusive), with the values from before. No order is promised.
+    def changes(
+        self,
+        begin: ChangeBound = "earliest",
+        end: ChangeBound = "latest",
+        *,
+        net: bool = False,
+        isolation: str = "read_committed",
+    ) -> DataFrame:
+        """Return what changed from one point of the log to another (exclusive), with the values from before. No order is promised.
 
         Args:
-            begin: An offset for each partition, or a `Position`: what is below is known.
-            end: An offset for each partition, or a `Position`, exclusive.
+            begin: What is below is known: `earliest`, `latest`, a moment (datetime, ISO 8601 text; the first record that is not older), an
+                offset for each partition, or a `Position`.
+            end: As `begin`, exclusive.
             net: A key changes once at most: from what it said at `begin` to what it says at `end`. Else each record makes a change at its
                 offset.
             isolation: As `latest`.
@@ -402,10 +410,11 @@ class SparkTopic(Topic):
 
         Raises:
             HistoryCleaned: Cleaning has removed what the answer needs.
-            OffsetOutOfRange: A vector goes back, or is not reached yet.
+            OffsetOutOfRange: The end lies before the begin, or is not reached yet.
+            UserError: `begin` or `end` is none of these.
         """
         told = net_changes if net else every_change
-        vectors = vector_of(self._log, begin, "begin"), vector_of(self._log, end, "end")
+        vectors = change_vectors(self._log, begin, end, isolation)
         return told(self._log, self._spark, *vectors, isolation=isolation)
 
     @overload

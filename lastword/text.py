@@ -13,6 +13,17 @@ def printable(text: str, most: int) -> str:
     return shown if len(shown) <= most else f"{shown[: most - 1]}…"
 
 
+def fold(text: str, width: int) -> str:
+    """Return a name as lines of at most `width` characters, which end behind a `.`, `_`, `-`, `/` or `:` where there is one."""
+    lines = list[str]()
+    while len(text) > width:
+        at = max((text.rfind(mark, 0, width) for mark in "._-/:"), default=-1) + 1
+        at = at if at > width // 3 else width
+        lines.append(text[:at])
+        text = text[at:]
+    return "\n".join([*lines, text])
+
+
 def size(size_bytes: float) -> str:
     """Return a number of bytes with a binary unit, for example `1.5 MiB`."""
     unit = 0

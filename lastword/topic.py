@@ -59,10 +59,10 @@ if TYPE_CHECKING:
 
 #: A key as text (UTF-8), as bytes, or by its columns.
 KeyValue = str | bytes | Mapping[str, Any]
-#: An offset for each partition.
-Offsets = Mapping[int, int] | Sequence[int] | Position
 #: "earliest", "latest", or an offset for each partition.
 StartingOffsets = str | Mapping[int, int] | Sequence[int] | Position
+#: "earliest", "latest", a moment (a datetime without a zone is UTC; or ISO 8601 text), or an offset for each partition.
+ChangeBound = str | datetime | Mapping[int, int] | Sequence[int] | Position
 #: Keys as bytes, or as texts that are UTF-8: one, or several.
 Keys = str | bytes | Iterable[str | bytes]
 #: A table version, a moment (a datetime without a zone is UTC; or ISO 8601 text), or an offset for each partition.

@@ -34,7 +34,7 @@ CEILINGS: Final = {
 }
 #: Lines of the product by room.
 ROOMS: Final = {
-    "lastword": 9984,
+    "lastword": 10181,
     "pyspark_lastword": 443,
     "streaming": 5812,
     "storage": 16170,

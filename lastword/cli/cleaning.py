@@ -22,10 +22,12 @@ from lastword.cli.options import (
     print_json_lines,
     tell,
 )
+from lastword.compaction.moments import instant
 from lastword.text import size
 
 if TYPE_CHECKING:
     from lastword.compaction.planning.log_retention import Deletion
+    from lastword.compaction.planning.receipt import CleaningReceipt
     from lastword.topics.explanation import PartitionReport
 
 
@@ -56,7 +58,7 @@ def clean(
     """
     log = open_log_dir(log_dir).topic(topic)
     cleanings = log.preview_clean(force=force) if dry_run else log.clean(force=force)
-    receipts, reports = [receipt.to_details() for receipt in cleanings], log.explain(force=force and dry_run)
+    receipts, reports = [_details(receipt) for receipt in cleanings], log.explain(force=force and dry_run)
     has_failed = any(report.uncleanable_reason or report.failure for report in reports)
     if as_json:
         print_json_lines(receipts)
@@ -92,8 +94,8 @@ def explain(topic: Topic, as_json: Json = False, log_dir: LogDirOption = "") -> 
 
 
 def receipts(topic: Topic, partition: Partition = None, as_json: Json = False, log_dir: LogDirOption = "") -> None:
-    """Show the receipts of past cleanings, oldest first. Example: lastword receipts fruit-prices --partition 0."""
-    receipts = [receipt.to_details() for receipt in open_log_dir(log_dir).topic(topic).receipts(partition)]
+    """Show the receipts of past cleanings, oldest first, with their times (UTC). Example: lastword receipts fruit-prices --partition 0."""
+    receipts = [_details(receipt) for receipt in open_log_dir(log_dir).topic(topic).receipts(partition)]
     if as_json:
         print_json_lines(receipts)
     else:
@@ -158,6 +160,11 @@ def _read_offsets(texts: list[str]) -> dict[int, int]:
             raise usage_mistake(name="delete-records", value=text, allowed="name each partition once")
         pairs[number] = start
     return pairs
+
+
+def _details(receipt: CleaningReceipt) -> dict[str, Any]:
+    """Return a receipt as JSON has it, with the time of the cleaning in UTC."""
+    return {**receipt.to_details(), "cleaned_at": instant(receipt.now_ms)}
 
 
 def _deletion_details(partition: int, deletion: Deletion) -> dict[str, Any]:

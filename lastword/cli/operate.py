@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lastword import clock
+from lastword.cli import tables
 from lastword.cli.mistakes import EXIT_FINDING, usage_mistake
 from lastword.cli.options import (
     Json,
@@ -46,6 +47,9 @@ if TYPE_CHECKING:
 _SERVICE = "http://127.0.0.1:9464"
 _ANSWER_SECONDS = 5.0
 _BAR = 24
+_COLUMNS = ("topic", "part", "log", "dirty", "lag", "records", "size", "status")
+#: A terminal with room for all columns, and a name that leaves room for them in a narrower one.
+_WIDE, _SHORT_NAME = 120, 12
 #: The character and style of each section kind in a terminal.
 _SHADES = {"clean": ("█", "green"), "cleanable": ("█", "yellow"), "uncleanable": ("▒", "bright_black"), "active": ("█", "blue")}
 
@@ -185,13 +189,7 @@ def _look(looker: Looker) -> TopicStanding:
 
 def _screen(status: Mapping[str, Any]) -> Group:
     """Return the live table with its issues above it."""
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), header_style="bold")
-    for name in ("topic", "part", "log", "dirty", "lag", "records", "size", "status"):
-        right = name in {"part", "dirty", "lag", "records", "size"}
-        table.add_column(name, justify="right" if right else "left", no_wrap=name != "status")
-    for topic in status["topics"]:
-        for partition in topic["partitions"]:
-            table.add_row(*_row(topic["name"], partition))
+    table = _screen_of_topics(status["topics"])
     when = instant(status["taken_ms"])
     lines = [Text(f"{status['log_dir']}  {len(status['topics'])} topics, data from {when}", style="bold")]
     for issue in status["troubles"]:
@@ -203,17 +201,34 @@ def _screen(status: Mapping[str, Any]) -> Group:
     return Group(*lines, table, *typed, *_rows_left_out(status["topics"]))
 
 
-def _screen_of_tables(tables: Sequence[Mapping[str, Any]]) -> Table:
+def _screen_of_topics(topics: Sequence[Mapping[str, Any]]) -> Table:
+    """Return the partitions as a table; where long names leave no room for the status, it stands below the name."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), header_style="bold")
+    is_narrow = out.width < _WIDE and any(len(topic["name"]) > _SHORT_NAME for topic in topics)
+    for name in ("topic and status", "part", "log", "dirty", "lag", "records", "size") if is_narrow else _COLUMNS:
+        right = name in {"part", "dirty", "lag", "records", "size"}
+        table.add_column(name, justify="right" if right else "left", overflow="fold", no_wrap=name not in {"status", "topic and status"})
+    for topic in topics:
+        for partition in topic["partitions"]:
+            (shown, *cells, why) = _row(topic["name"], partition, bar=_BAR // 3 if is_narrow else _BAR)
+            if is_narrow:
+                table.add_row(Text.assemble(tables.name_cell(topic["name"], _BAR), "\n", why), *cells)
+            else:
+                table.add_row(shown, *cells, why)
+    return table
+
+
+def _screen_of_tables(kept: Sequence[Mapping[str, Any]]) -> Table:
     """Return the typed tables that the service keeps, as a table."""
     shown = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), header_style="bold")
     for name in ("table", "topic", "state", "offsets\nbehind", "lag", "steps", "misfits", "duration"):
         is_text = name in {"table", "topic", "state"}
         shown.add_column(name, justify="left" if is_text else "right", overflow="fold", no_wrap=not is_text)
-    for table in tables:
+    for table in kept:
         state = "failed" if table["message"] else "paused" if table["paused"] else "behind" if table["lag_offsets"] else "in step"
         shown.add_row(
-            Text(printable(table["path"], 80)),
-            Text(printable(table["topic"], 40)),
+            tables.name_cell(table["path"], _BAR),
+            tables.name_cell(table["topic"], _BAR),
             Text(state, style={"failed": "red", "paused": "yellow"}.get(state, "")),
             f"{table['lag_offsets']:,}",
             duration(table["lag_ms"]) if table["lag_ms"] else "",
@@ -241,27 +256,27 @@ def _place(trouble: Mapping[str, Any]) -> str:
     return f"{trouble['topic']}{'' if partition is None else f' partition {partition}'}: "
 
 
-def _row(topic: str, partition: Mapping[str, Any]) -> tuple[str | Text, ...]:
+def _row(topic: str, partition: Mapping[str, Any], *, bar: int) -> tuple[str | Text, ...]:
     report = partition["report"]
     verdict = f"eligible: {report['trigger']}" if report["eligible"] else f"{report['obstacle']}; {report['bound_detail']}"
     why = report["uncleanable_reason"] or report["failure"] or verdict
     return (
         Text(printable(topic, 40)),
         str(report["partition"]),
-        _bar(partition["sections"]),
+        _bar(partition["sections"], bar),
         f"{100 * report['ratio']:.0f}/{100 * report['threshold']:.0f} %",
         duration(partition["compaction_lag_ms"]) if partition["compaction_lag_ms"] else "",
         f"{partition['record_count']:,}",
         size(partition["size_bytes"]),
-        Text(printable(why, 120), style="red" if report["uncleanable_reason"] else ""),
+        Text(printable(why, 400), style="red" if report["uncleanable_reason"] else ""),
     )
 
 
-def _bar(sections: list[Mapping[str, Any]]) -> Text:
-    """Return a partition as a bar of blocks to scale; each section has at least one block."""
+def _bar(sections: list[Mapping[str, Any]], blocks: int) -> Text:
+    """Return a partition as a bar of so many blocks to scale; each section has at least one block."""
     bar = Text()
     length = sum(section["end"] - section["begin"] for section in sections)
     for section in sections:
         block, style = _SHADES[section["kind"]]
-        bar.append(block * max(1, round(_BAR * (section["end"] - section["begin"]) / length)), style=style)
+        bar.append(block * max(1, round(blocks * (section["end"] - section["begin"]) / length)), style=style)
     return bar

@@ -86,22 +86,23 @@ def table(
 
 def changes(
     topic: Topic,
-    begin: Annotated[str, typer.Option("--from", help="First offsets as JSON: '{\"0\": 42}'.")],
-    end: Annotated[str, typer.Option("--to", help="End offsets (exclusive) as JSON.")],
+    begin: Annotated[
+        str, typer.Option("--from", help="earliest, latest, a time (ISO 8601, UTC), or offsets as JSON: '{\"0\": 42}'.")
+    ] = "earliest",
+    end: Annotated[str, typer.Option("--to", help="As --from, exclusive.")] = "latest",
     net: Annotated[bool, typer.Option("--net", help="Show at most one change per key.")] = False,
     limit: Limit = None,
     decode: Decode = None,
     as_json: Json = False,
     log_dir: LogDirOption = "",
 ) -> None:
-    """Show the changes between two offset vectors, with the previous values.
+    """Show the changes between two points of the log, with the previous values.
 
-    Example: lastword changes fruit-prices --from '{"0": 100}' --to '{"0": 200}'
+    Example: lastword changes fruit-prices --from 2026-11-01T08:00 --to latest
     """
-    vectors = _offsets(begin, "--from"), _offsets(end, "--to")
     opened = open_log_dir(log_dir).topic(topic)
     reader = ValueReader.of(decode, opened.log, as_json=as_json)
-    rows = opened.changes(*vectors, net=net)
+    rows = opened.changes(begin, end, net=net)
     shown = ("partition", "offset", "timestamp", "change_type", "key", "value")
     show(iter(rows.to_pylist()), shown, f"{topic}: changes", limit, reader, as_json=as_json)
 

@@ -15,19 +15,23 @@ from rich.text import Text
 
 from lastword.cli.values import text_of
 from lastword.compaction.moments import instant
-from lastword.text import printable, size
+from lastword.status.troubles import duration
+from lastword.text import fold, printable, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from lastword.cli.values import ValueReader
     from lastword.compaction.producers import OpenTransaction
-    from lastword.topics.description import TopicDescription
+    from lastword.topics.description import TopicDescription, TopicSummary
     from lastword.topics.sources import SourceDescription
     from lastword.topics.tables import TableDescription, TableDetails
 
 _WIDEST: Final = 60
 _SHORT: Final = 24
+#: Names of topics, readers and tables are folded to lines of so many characters.
+_NAME: Final = 26
+_MOST_OF_A_NAME: Final = 200
 
 
 def plain(row: dict[str, Any], reader: ValueReader) -> dict[str, Any]:
@@ -105,6 +109,39 @@ def _cell(name: str, value: Any) -> Text:
     return Text(printable(shown_text(value), _WIDEST))
 
 
+def topics_table(topics: Sequence[TopicSummary], now_ms: int) -> Table:
+    """Return topics as a table: partitions, records, size, and when the last append was."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), header_style="bold")
+    for name in ("topic", "parts", "records", "size", "last append"):
+        table.add_column(
+            name, justify="left" if name in {"topic", "last append"} else "right", overflow="fold", no_wrap=name != "last append"
+        )
+    for topic in topics:
+        if topic.error is not None:
+            table.add_row(
+                name_cell(topic.topic), "", "", "", Text(f"cannot be read: {printable(topic.error, _MOST_OF_A_NAME)}", style="red")
+            )
+            continue
+        when = "never" if topic.last_append_ms is None else _moment_and_age(topic.last_append_ms, now_ms)
+        table.add_row(name_cell(topic.topic), str(topic.partitions), f"{topic.records:,}", size(topic.size_bytes or 0), when)
+    return table
+
+
+def name_cell(name: str, width: int = _NAME) -> Text:
+    """Return a name in lines that fit a table, broken behind its separators."""
+    return Text(fold(printable(name, _MOST_OF_A_NAME), width))
+
+
+def _moment_and_age(moment_ms: int, now_ms: int) -> str:
+    """Return a moment to the second and how long ago it was."""
+    return f"{second(moment_ms)}\n{duration(max(0, now_ms - moment_ms))} ago"
+
+
+def second(moment_ms: float) -> str:
+    """Return a moment to the second: `2026-01-31T12:00:00Z`."""
+    return f"{instant(moment_ms).partition('.')[0]}Z" if instant(moment_ms) != "never" else "never"
+
+
 def description_table(description: TopicDescription) -> Table:
     """Return the partitions of a topic as a table."""
     table = Table(
@@ -115,8 +152,8 @@ def description_table(description: TopicDescription) -> Table:
         title_justify="left",
         header_style="bold",
     )
-    for name in ("part", "start\noffset", "last stable\noffset", "end\noffset", "records", "size", "segs", "slices", "last segment"):
-        table.add_column(name, justify="right" if name != "last segment" else "left", no_wrap=True)
+    for name in ("part", "start\noffset", "stable\noffset", "end\noffset", "records", "size", "segments\n/ slices", "last\nsegment"):
+        table.add_column(name, justify="left" if name.startswith("last") else "right", no_wrap=True)
     for partition in description.partitions:
         table.add_row(
             str(partition.partition),
@@ -125,9 +162,8 @@ def description_table(description: TopicDescription) -> Table:
             str(partition.log_end_offset),
             f"{partition.record_count:,}",
             size(partition.size_bytes),
-            str(len(partition.segments)),
-            str(sum(len(segment.slices) for segment in partition.segments)),
-            "" if not partition.segments else f"{partition.segments[-1].label} {'active' if partition.active else 'closed'}",
+            f"{len(partition.segments)} / {sum(len(segment.slices) for segment in partition.segments)}",
+            "" if not partition.segments else "active" if partition.active else "closed",
         )
     return table
 
@@ -171,13 +207,18 @@ def transaction(row: OpenTransaction, now_ms: int) -> dict[str, Any]:
 def transactions_table(found: list[dict[str, Any]], topic: str) -> Table:
     """Return open transactions as a table."""
     table = Table(title=f"{topic}: open transactions", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left", header_style="bold")
-    for name in ("producer", "epoch", "transactional.id", "partition: first offset", "age", "timeout"):
-        table.add_column(name, justify="left" if name in {"transactional.id", "partition: first offset"} else "right")
+    for name in ("producer", "epoch", "transactional.id", "partition:\nfirst offset", "age", "timeout"):
+        table.add_column(name, justify="left" if name in {"transactional.id", "partition:\nfirst offset"} else "right")
     for row in found:
-        firsts = ", ".join(f"{partition}: {offset}" for partition, offset in row["first_offsets"].items())
+        firsts = "\n".join(f"{partition}: {offset}" for partition, offset in row["first_offsets"].items())
         age = Text(f"{row['age_ms'] / 1000:.1f} s", style="red" if row["hangs"] else "")
         table.add_row(
-            str(row["producer_id"]), str(row["epoch"]), row["transactional_id"] or "", firsts, age, f"{row['timeout_ms'] / 1000:.1f} s"
+            str(row["producer_id"]),
+            str(row["epoch"]),
+            name_cell(row["transactional_id"] or ""),
+            firsts,
+            age,
+            f"{row['timeout_ms'] / 1000:.1f} s",
         )
     return table
 
@@ -185,12 +226,12 @@ def transactions_table(found: list[dict[str, Any]], topic: str) -> Table:
 def readers_table(found: list[dict[str, Any]], topic: str) -> Table:
     """Return registered readers as a table."""
     table = Table(title=f"{topic}: readers", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left", header_style="bold")
-    for name in ("reader", "lag", "last seen", "expires", "partition: offset"):
-        table.add_column(name, justify="right" if name == "lag" else "left")
+    for name in ("reader", "lag", "last seen\nexpires", "partition:\noffset"):
+        table.add_column(name, justify="right" if name == "lag" else "left", no_wrap=name in {"lag", "last seen"})
     for row in found:
-        offsets = ", ".join(f"{partition}: {offset}" for partition, offset in enumerate(row["offsets"]))
-        expires = Text(instant(row["expires_ms"]), style="red" if row["expired"] else "")
-        table.add_row(row["name"], f"{row['lag']:,}", instant(row["seen_ms"]), expires, offsets)
+        offsets = "\n".join(f"{partition}: {offset}" for partition, offset in enumerate(row["offsets"]))
+        expires = Text(second(row["expires_ms"]), style="red" if row["expired"] else "")
+        table.add_row(name_cell(row["name"], _NAME - 6), f"{row['lag']:,}", Text.assemble(second(row["seen_ms"]), "\n", expires), offsets)
     return table
 
 
@@ -202,7 +243,7 @@ def typed_tables_table(found: Sequence[TableDescription], topic: str) -> Table:
     for row in found:
         state = Text("paused", style="yellow") if row.paused else Text("history" if row.history else "active")
         lag = "" if row.lag is None else f"{row.lag:,}"
-        table.add_row(row.path, state, lag, "" if row.seen_ms is None else instant(row.seen_ms))
+        table.add_row(name_cell(row.path), state, lag, "" if row.seen_ms is None else second(row.seen_ms))
     return table
 
 
@@ -223,14 +264,21 @@ def typed_table_lines(table: TableDetails) -> Iterator[str]:
 def sources_table(found: Sequence[SourceDescription], topic: str) -> Table:
     """Return the sources of a topic as a table."""
     table = Table(title=f"{topic}: sources", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left", header_style="bold")
-    for name in ("source", "state", "since", "epoch", "snapshots", "rows not in snapshot"):
-        is_number = name in {"epoch", "snapshots", "rows not in snapshot"}
-        table.add_column(name, justify="right" if is_number else "left", no_wrap=name == "since")
+    for name in ("source", "state", "since", "epoch", "snapshots", "rows not\nin snapshot"):
+        is_number = name in {"epoch", "snapshots", "rows not\nin snapshot"}
+        table.add_column(name, justify="right" if is_number else "left", no_wrap=name in {"source", "since", "state"})
     for row in found:
         state = Text("retired") if row.retired else Text("lower positions", style="red") if row.lower_positions else Text("active")
-        since = "" if row.since_ms is None else instant(row.since_ms)
+        since = "" if row.since_ms is None else second(row.since_ms)
         positions = {snapshot.position for snapshot in row.snapshots if snapshot.position}
-        table.add_row(printable(row.name, _WIDEST), state, since, str(row.epoch), str(len(positions)), f"{row.rows_not_in_snapshot:,}")
+        table.add_row(
+            name_cell(row.name),
+            state,
+            since,
+            str(row.epoch),
+            str(len(positions)),
+            f"{row.rows_not_in_snapshot:,}",
+        )
     return table
 
 

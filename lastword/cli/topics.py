@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from lastword import clock
 from lastword.cli import tables
 from lastword.cli.mistakes import usage_mistake
 from lastword.cli.options import (
@@ -26,6 +27,7 @@ from lastword.cli.options import (
     tell,
 )
 from lastword.copying import copy_topic
+from lastword.topics.description import summarize
 
 topics_app = typer.Typer(help="Create, list, describe, alter, delete and copy topics.", no_args_is_help=True)
 queries_app = typer.Typer(help="List and forget the streaming queries of a topic.", no_args_is_help=True)
@@ -50,9 +52,15 @@ def topics_create(
 
 @topics_app.command("list")
 def topics_list(as_json: Json = False, log_dir: LogDirOption = "") -> None:
-    """List the topics. Example: lastword topics list --json."""
-    for name in open_log_dir(log_dir).topics():
-        sys.stdout.write(f"{json.dumps({'topic': name})}\n" if as_json else f"{name}\n")
+    """List the topics with partitions, records, size and time of the last append. Example: lastword topics list --json."""
+    logs = open_log_dir(log_dir)
+    summaries = [summarize(logs.log(name)) for name in logs.topics()]
+    if as_json:
+        print_json_lines(map(dataclasses.asdict, summaries))
+    elif summaries:
+        out.print(tables.topics_table(summaries, clock.now_ms()))
+    else:
+        out.print(f"{logs.location}: no topics; to make one: lastword topics create NAME", soft_wrap=True)
 
 
 @topics_app.command("describe")

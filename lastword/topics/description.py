@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lastword.compaction.config.topic_config import describe_topic_config
+from lastword.compaction.errors import LastwordError
 from lastword.compaction.log.segments import is_closed
 from lastword.storage.reading.stale_keys import StaleKeys
 from lastword.topics.sources import SourceDescription, describe_sources
@@ -62,6 +63,34 @@ class TopicDescription:
     def size_bytes(self) -> int:
         """Bytes of all files, compressed."""
         return sum(partition.size_bytes for partition in self.partitions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSummary:
+    """A topic in a list, from metadata alone. `last_append_ms` is None for a topic without a record; `error` says why it cannot be read."""
+
+    topic: str
+    partitions: int | None = None
+    records: int | None = None
+    size_bytes: int | None = None
+    last_append_ms: int | None = None
+    error: str | None = None
+
+
+def summarize(log: TopicLog) -> TopicSummary:
+    """Return a topic for a list of topics, also one whose metadata cannot be read."""
+    try:
+        state = log.at()
+    except LastwordError as error:
+        return TopicSummary(topic=log.name, error=str(error))
+    files = state.files
+    return TopicSummary(
+        topic=log.name,
+        partitions=state.partitions,
+        records=int(files.record_count.sum()),
+        size_bytes=int(files.size_bytes.sum()),
+        last_append_ms=int(files.appended_at_ms.max()) if len(files.path) else None,
+    )
 
 
 def describe(log: TopicLog, *, now_ms: int) -> TopicDescription:

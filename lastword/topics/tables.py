@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from lastword.change_data.columns.connect_schema import columns_of_ddl
-from lastword.change_data.columns.table_columns import TableColumns
+from lastword.change_data.columns.table_columns import RowMisfit, TableColumns, describe_misfit
 from lastword.compaction.errors import UserError
 from lastword.compaction.read_positions import Position
 from lastword.compaction.readers import EXPIRATION_MS, Reader
@@ -25,6 +25,9 @@ from lastword.topics.decisions import drop_reader
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    import pyarrow as pa
+
+    from lastword.change_data.columns.table_columns import TableDecoder
     from lastword.storage.ledger.decisions import Decisions
     from lastword.storage.log.topic_log import TopicLog
     from lastword.storage.tables.table_options import TableStep
@@ -283,6 +286,18 @@ def keep_table(
 
     RowMaker(layout(), topic=log.name)  # it raises for columns that no table has
     return TableKeeper(log, path, layout, options, storage_options=storage_options, clock_ms=clock_ms, cluster=cluster)
+
+
+def decode_batch(records: pa.RecordBatch, decoder: TableDecoder, *, topic: str) -> list[pa.RecordBatch]:
+    """Return records of a topic (partition, offset, key, value) as rows of their table.
+
+    Raises `UserError` for a value that does not fit its column; it names the topic and the record.
+    """
+    try:
+        return decoder.decode(records.column("key"), records.column("value"))
+    except RowMisfit as error:
+        row = records.slice(error.row, 1).to_pylist()[0]
+        raise UserError(describe_misfit(topic, row, str(error))) from None
 
 
 def table_columns(log: TopicLog, schema: str | None) -> TableColumns:

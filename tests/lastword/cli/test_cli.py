@@ -98,14 +98,16 @@ def test_topics_are_created_listed_altered_and_deleted(lastword: Shell, logs: Lo
     )
     assert created == "created topic fruit with 4 partitions\n"
     assert lastword("topics", "create", "prices") == "created topic prices with 1 partition\n"
-    assert lastword("topics", "list") == "fruit\nprices\n"
-    assert lastword.json("topics", "list") == [{"topic": "fruit"}, {"topic": "prices"}]
+    assert re.search(r"fruit +4 +0 +0 B +never\s+prices +1 +0 +0 B +never", lastword("topics", "list"))
+    nothing = {"records": 0, "size_bytes": 0, "last_append_ms": None, "error": None}
+    listed = [{"topic": "fruit", "partitions": 4, **nothing}, {"topic": "prices", "partitions": 1, **nothing}]
+    assert lastword.json("topics", "list") == listed
     assert (logs.topic("fruit").partitions, logs.topic("fruit").config.segment_bytes) == (4, 1_048_576)
     altered = ("topics", "alter", "fruit", "--config", "segment.ms=12h", "--config", "retention.ms = 5", "--delete-config", "segment.bytes")
     assert lastword(*altered) == "altered topic fruit\n"
     assert dict(logs.topic("fruit").describe().overrides) == {"cleanup.policy": "compact", "segment.ms": "43200000", "retention.ms": "5"}
     assert lastword("topics", "delete", "prices", "--yes") == "deleted topic prices\n"
-    assert lastword("topics", "list") == "fruit\n"
+    assert [row["topic"] for row in lastword.json("topics", "list")] == ["fruit"]
 
 
 def test_describe_shows_partitions_segments_and_settings(
@@ -319,7 +321,7 @@ def test_a_mistake_is_one_clear_message(lastword: Shell, logs: LogDir) -> None:
     assert "--key = nothing: at least one column" in lastword.error(InvalidConfiguration, "append", "fruit", "--path", "x")
     for wrong in (("records", "fruit", "--limit", "0"), ("records",), ("record",)):
         assert lastword.run(*wrong).exit_code == 2, "what the words themselves get wrong"
-    assert lastword("topics", "list") == "fruit\n"
+    assert [row["topic"] for row in lastword.json("topics", "list")] == ["fruit"]
     assert dict(logs.topic("fruit").describe().overrides) == {}
 
 

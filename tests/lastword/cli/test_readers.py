@@ -70,7 +70,7 @@ def test_a_table_is_kept_in_step_and_the_past_can_be_asked(log_dir: LogDir[Arrow
         (4, "kiwi", "insert"),
     ]
     told_wrong = lastword.error(UserError, "changes", "fruit", "--from", "yesterday", "--to", '{"0": 5}')
-    assert told_wrong.startswith("--from yesterday: allowed are offsets by partition as JSON")
+    assert told_wrong.startswith("topic fruit: begin = 'yesterday': allowed is earliest, latest, a time")
 
 
 def test_materialize_says_what_is_wrong_and_how_to_go_on(log_dir: LogDir[ArrowTopic], lastword: Shell, tmp_path: Path) -> None:
