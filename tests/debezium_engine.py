@@ -121,6 +121,10 @@ class DebeziumEngine:
                 self._seen += [Sent(*json.loads(line)) for line in whole.split(b"\n")]
         return self._seen
 
+    def failures(self) -> int:
+        """Return how often a connector has said that it stops; the process may go on without one."""
+        return self._log.read_text(encoding="utf-8", errors="replace").count("This connector will be stopped") if self._log.is_file() else 0
+
     def log_tail(self) -> str:
         """Return the end of what the process and its JVM have printed."""
         lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines() if self._log.is_file() else []
