@@ -24,9 +24,12 @@ from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.storage.ledger.ledger import Ledger
 from lastword.storage.log.topic_log import TopicLog
 from lastword.topic import Topic
+from lastword.topics.queries import run_query
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    import polars as pl
     from pyspark.sql import SparkSession
 
     from lastword.spark_topic import SparkTopic
@@ -171,6 +174,23 @@ class LogDir(Handle, Generic[TopicT_co]):
     def topics(self) -> list[str]:
         """Return the names of all topics, sorted."""
         return self._files.topics()
+
+    def sql(self, query: str, *, limit: int | None = None) -> pl.DataFrame:
+        """Return the rows of a SQL query over topics, each as a table of its newest rows; without a JVM, by Polars' SQL.
+
+        A topic whose sources have named columns has these, with their types, as `table`. Any other one has partition, key, value, headers,
+        timestamp and offset, as `latest`; key and value are text there, null where they are not UTF-8. Names with dots may be quoted:
+        `select * from "shop.orders"`. Only topics that the query names are read, at their newest version.
+
+        Args:
+            query: One SELECT; nothing can be written.
+            limit: The most rows that are returned.
+
+        Raises:
+            UserError: The statement does not read, or is wrong, in one line. A value does not fit its column.
+            UnknownTopic: A table is no topic.
+        """
+        return run_query(query, open_log=self.log, topics=self.topics, limit=limit)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic: it is gone at once and its name is free; its files go after file.delete.delay.ms.

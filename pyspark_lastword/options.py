@@ -2,7 +2,8 @@
 
 | option | default | meaning |
 |---|---|---|
-| `path` | (needed) | the topic's folder `<log.dir>/<topic>`, a path or URI |
+| `path` | (needed) | the topic's folder `<log.dir>/<topic>`, a path or URI; with `topic` the log.dir |
+| `topic` | - | the name of the topic in the log.dir `path` |
 | `startingOffsets` | batch `earliest`, stream `latest` | one of these, or JSON `{"0": 23, "1": -2}`: -2 is earliest, -1 latest |
 | `startingTimestamp` | - | ms; the first offset whose timestamp is not older, else the latest; wins over `startingOffsets` |
 | `endingOffsets` | `latest` | batch alone: `latest` or JSON |
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 _NAMES: Final = (
     "path",
+    "topic",
     "startingOffsets",
     "startingTimestamp",
     "endingOffsets",
@@ -84,7 +86,7 @@ class SourceOptions:
             raise InvalidConfiguration(subject, wrong)
         moment, most = given.get("startingtimestamp"), given.get("maxoffsetspertrigger")
         return SourceOptions(
-            path=given["path"],
+            path=f"{given['path'].rstrip('/')}/{given['topic']}" if given.get("topic") else given["path"],
             starting_offsets=given.get("startingoffsets", LATEST if streaming else EARLIEST),
             starting_timestamp_ms=None if moment is None else int(moment),
             ending_offsets=given.get("endingoffsets", LATEST),
@@ -118,7 +120,7 @@ def _not_allowed(given: Mapping[str, str], *, streaming: bool | None) -> list[Vi
         wrong.append(Violation(key=shown, value=given.get(name, "(not given)"), allowed=allowed))
 
     if not given.get("path"):
-        refuse("path", "the folder of a topic, <log.dir>/<topic>: load(path)")
+        refuse("path", "the folder of a topic, <log.dir>/<topic>: load(path); or a log.dir, with the option topic")
     for name, choices in _CHOICES.items():
         if name in given and given[name].lower() not in choices:
             refuse(name, f"allowed is {' or '.join(choices)}")

@@ -34,8 +34,8 @@ CEILINGS: Final = {
 }
 #: Lines of the product by room.
 ROOMS: Final = {
-    "lastword": 10181,
-    "pyspark_lastword": 443,
+    "lastword": 10361,
+    "pyspark_lastword": 445,
     "streaming": 5812,
     "storage": 16170,
     "change_data": 5626,

@@ -8,7 +8,7 @@ import sys
 import typer
 from deltalake.exceptions import DeltaError
 
-from lastword.cli import cleaning, keys, operate, purge, readers, records, run, sources, topics, transactions, typed_tables
+from lastword.cli import cleaning, keys, operate, purge, readers, records, run, sources, sql, topics, transactions, typed_tables
 from lastword.cli.mistakes import COMMAND_LINE, EXIT_FAILED, EXIT_USAGE
 from lastword.cli.options import connection
 from lastword.compaction.errors import InvalidConfiguration, LastwordError, in_one_line
@@ -31,6 +31,7 @@ app.add_typer(typed_tables.tables_app, name="tables")
 for command in (
     readers.latest,
     keys.get,
+    sql.sql,
     readers.table,
     readers.changes,
     readers.materialize,

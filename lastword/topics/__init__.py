@@ -5,6 +5,7 @@
  decisions      log starts, rolls, pauses      positions      where a reader starts
  sources        of change events: epochs, retired ones, what a snapshot lacks
  arguments      keys, partitions and columns that a caller names
+ queries        SQL over topics
  keys           the key that `get` is asked for
  materializing  starts the queries of Spark that keep a table    tables    keeps typed tables
  purging        erases a key, with a receipt

@@ -50,7 +50,7 @@ def latest(
     return together(ranges, lambda file: list(read(file)), columns)
 
 
-def latest_batches(view: View, columns: Sequence[str], partitions: Sequence[int]) -> Iterator[pa.RecordBatch]:
+def latest_batches(view: View, columns: Sequence[str], partitions: Sequence[int] | None = None) -> Iterator[pa.RecordBatch]:
     """Yield the rows of `latest` as record batches, in the same order; the keys of the dirty section alone are held in memory."""
     ranges, read = _latest_ranges(view, columns, partitions, None)
     for file in ranges:

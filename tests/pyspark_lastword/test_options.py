@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     ("options", "streaming", "told"),
     [
         ({"startingOffset": "latest"}, None, "startingoffset = latest: unknown option; did you mean startingOffsets?"),
-        ({"colour": "red"}, None, "colour = red: unknown option; known are path, startingOffsets, "),
+        ({"colour": "red"}, None, "colour = red: unknown option; known are path, topic, startingOffsets, "),
         ({"path": ""}, None, "path = : the folder of a topic, <log.dir>/<topic>: load(path)"),
         ({"isolation": "committed"}, None, "isolation = committed: allowed is read_committed or read_uncommitted"),
         ({"failOnDataLoss": "no"}, None, "failOnDataLoss = no: allowed is true or false"),
@@ -39,6 +39,13 @@ def test_an_option_that_is_not_allowed_is_named_with_what_is(options: dict[str, 
         SourceOptions.parse({"path": "data/fruit", **options}, streaming=streaming)
     assert len(caught.value.violations) == 1
     assert told in str(caught.value)
+
+
+def test_the_topic_may_be_named_beside_its_log_dir() -> None:
+    """As SQL has it: `USING lastword OPTIONS (path 'data', topic 'fruit')`."""
+    given = [{"path": "data/fruit"}, {"path": "data", "topic": "fruit"}, {"PATH": "data/", "Topic": "fruit"}]
+
+    assert {SourceOptions.parse(options).path for options in given} == {"data/fruit"}
 
 
 def test_without_a_path_it_is_asked_for_and_all_that_is_wrong_is_said_at_once() -> None:

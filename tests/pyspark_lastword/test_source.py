@@ -89,6 +89,14 @@ def test_a_batch_has_the_columns_of_the_kafka_source(spark: SparkSession, fruit:
     assert drawn(spark.read.format("lastword").option("startingTimestamp", T0 + 1).load(path)) == ["4 lime=2"]
 
 
+def test_a_topic_is_a_view_of_spark_sql(spark: SparkSession, fruit: Topic, logs: LogDir) -> None:
+    """By its folder, or by log.dir and name."""
+    for number, options in enumerate((f"path '{fruit.log.paths.root}'", f"path '{logs.location}', topic 'fruit'")):
+        spark.sql(f"CREATE TEMPORARY VIEW fruit_{number} USING lastword OPTIONS ({options})")
+        assert spark.sql(f"SELECT max(offset), count(*) FROM fruit_{number}").first() == (4, 5)  # noqa: S608  a name of ours
+        spark.catalog.dropTempView(f"fruit_{number}")
+
+
 def test_a_batch_agrees_with_arrow_on_transactions_and_headers(spark: SparkSession, logs: LogDir) -> None:
     """Two partitions, an aborted transaction and an open one, a record with headers."""
     topic = logs.create_topic("mixed", partitions=2, config=_COMPACT)

@@ -75,6 +75,7 @@ def _records(shell: _Shell, folder: Path) -> None:
     shell("records", "fruit", "--control")
     shell("latest", "fruit")
     shell("get", "fruit", "lime")
+    shell("sql", "select partition, key, value from fruit order by key")
     shell("changes", "fruit", "--from", '{"0": 1, "1": 0}', "--to", '{"0": 4, "1": 0}')
     shell("topics list")
 
