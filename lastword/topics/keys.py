@@ -1,4 +1,4 @@
-"""What `Topic.get` is asked for: a key by its text, its bytes or its columns, and of which partition."""
+"""Reads the arguments of `Topic.get`: a key by its text, its bytes or its columns, and a partition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SQL over the topics of a log.dir without a JVM: Polars' SQL, in which each topic is a table of its newest rows.
+"""Runs SQL over the topics of a log.dir without a JVM, by Polars: each topic is a table of its newest rows.
 
 ```
  select fruit, price from prices where price > 2       columns that the topic's sources have named, typed
@@ -59,7 +59,7 @@ def run_query(query: str, *, open_log: Callable[[str], TopicLog], topics: Callab
             known = topics()
             if name[1] not in known:
                 raise UnknownTopic(_unknown(name[1], "topic", known)) from None
-            frames[name[1]] = _scan(open_log(name[1]), failures)
+            frames[name[1]] = _scan_topic(open_log(name[1]), failures)
 
 
 def _check_reads(query: str) -> None:
@@ -71,7 +71,7 @@ def _check_reads(query: str) -> None:
         raise UserError(message)
 
 
-def _scan(log: TopicLog, failures: list[LastwordError]) -> pl.LazyFrame:
+def _scan_topic(log: TopicLog, failures: list[LastwordError]) -> pl.LazyFrame:
     """Return the newest rows of a topic as the table that they are, or as keys and values where no source has named its columns.
 
     Polars does not hand on what is raised while it reads: it is added to `failures`.
@@ -80,7 +80,7 @@ def _scan(log: TopicLog, failures: list[LastwordError]) -> pl.LazyFrame:
     try:
         decoder = TableDecoder(table_columns(log, None))
     except ColumnsUnknown:
-        texts = (pl.col(name).map_batches(_text, return_dtype=pl.String, is_elementwise=True) for name in ("key", "value"))
+        texts = (pl.col(name).map_batches(_decode_texts, return_dtype=pl.String, is_elementwise=True) for name in ("key", "value"))
         return scan_latest(view).with_columns(texts)
 
     def rows(columns: list[str] | None, predicate: pl.Expr | None, most: int | None, _: int | None) -> Iterator[pl.DataFrame]:
@@ -101,15 +101,15 @@ def _scan(log: TopicLog, failures: list[LastwordError]) -> pl.LazyFrame:
     return register_io_source(rows, schema=pl.DataFrame(decoder.schema.empty_table()).schema)
 
 
-def _text(data: pl.Series) -> pl.Series:
+def _decode_texts(data: pl.Series) -> pl.Series:
     """Return bytes as text, those that are not UTF-8 as null."""
     try:
         return data.cast(pl.String)
     except pl.exceptions.PolarsError:
-        return pl.Series(data.name, [_utf8(value) for value in data.to_list()], pl.String)
+        return pl.Series(data.name, [_decode_utf8(value) for value in data.to_list()], pl.String)
 
 
-def _utf8(value: bytes | None) -> str | None:
+def _decode_utf8(value: bytes | None) -> str | None:
     try:
         return None if value is None else value.decode()
     except UnicodeDecodeError:
@@ -124,7 +124,7 @@ def _unknown(name: str, what: str, known: Sequence[str]) -> str:
 
 
 def _describe(error: pl.exceptions.PolarsError) -> str:
-    """Return what Polars says of a query, in one line."""
+    """Return the error message of Polars for a query, in one line."""
     column = _UNKNOWN_COLUMN.search(str(error))
     if column is not None:
         return _unknown(column[1], "column", re.findall(r'"([^"]+)"', column[2]))

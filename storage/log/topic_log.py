@@ -117,7 +117,7 @@ class TopicLog:
         self._lock = threading.RLock()
 
     def __reduce__(self) -> tuple[Callable[[], TopicLog], tuple[()]]:
-        """Be the log of the same topic in another process, where nothing of it is read yet; it is for readers alone."""
+        """Pickle what opens the log again in another process; there it is for readers alone."""
         options, cache = self._storage_options, NoProducerCache()
         return partial(TopicLog, self.name, self.paths, defaults=self._defaults, storage_options=options, producer_cache=cache), ()
 

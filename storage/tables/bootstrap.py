@@ -123,17 +123,17 @@ class Bootstrap:
 
     @property
     def written_rows(self) -> int:
-        """How many rows were written."""
+        """Return how many rows were written."""
         return sum(done.written_rows for done in self._done)
 
     @property
     def deleted_rows(self) -> int:
-        """No row was there before."""
+        """Return 0: no row was there before."""
         return 0
 
     @property
     def misfit_rows(self) -> int:
-        """How many records have a value that does not fit."""
+        """Return how many records have a value that does not fit."""
         return sum(done.misfit_rows for done in self._done)
 
 

@@ -77,7 +77,7 @@ class StepChanges:
         *,
         refuse: Callable[[pa.Table, Sequence[RowMisfit]], None] | None = None,
     ) -> None:
-        """Change the files of a table. Without an index no key comes twice and none is in the table, as when it is made.
+        """Change the files of a table. Without an index no key is looked up: a table that is made has none, and none comes twice.
 
         `refuse` takes records with a value that does not fit, of which the table then gets no row.
         """
