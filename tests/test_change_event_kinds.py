@@ -461,3 +461,54 @@ def test_an_event_from_before_a_forgotten_deletion_is_no_guess(tmp_path: Path) -
         append(topic, change("u", 1, 3, {"id": 1}))
     append(topic, change("c", 1, 7, {"id": 1, "n": 7}))
     assert rows_of(topic) == {'{"id":1}': {"id": 1, "n": 7}}
+
+
+#: A commit that deletes a row and writes it again, and one that deletes another row, of connectors whose commits are all that orders them.
+_COMMITS: Final[dict[str, tuple[dict[str, Any], dict[str, Any]]]] = {
+    "mysql": ({"file": "binlog.000007", "pos": 4}, {"file": "binlog.000007", "pos": 900}),
+    "mariadb": ({"file": "binlog.000007", "pos": 4, "row": 1}, {"file": "binlog.000008", "pos": 4, "row": 0}),
+    "sqlserver": ({"commit_lsn": "0000002a:0000000e:0009"}, {"commit_lsn": "0000002a:0000000f:0009"}),
+    "oracle": ({"scn": "40", "commit_scn": "50"}, {"scn": "39", "commit_scn": "60"}),
+    "db2": ({"commit_lsn": "0000:0000000e"}, {"commit_lsn": "0000:0000000f"}),
+}
+
+
+@pytest.mark.parametrize("is_flat", [False, True], ids=["raw", "flat"])
+@pytest.mark.parametrize("connector", _COMMITS)
+def test_a_row_that_its_commit_wrote_behind_its_deletion_is_not_lost(tmp_path: Path, connector: Any, *, is_flat: bool) -> None:
+    """Also if the deletion comes again, and the row only after its tombstone could have been removed.
+
+    ```
+     commit 3   k=1 ∅   k=1 row   commit 4   k=2 ∅   ‖   k=1 ∅   ‖ three cleanings, an hour apart ‖   k=1 row   k=2 ∅   ─►   k=1 is there
+    ```
+    """
+    topic = at(T0, topic_in(tmp_path, delete_retention_ms="0"))
+    envelope = Envelope(kind="debezium-flat", connector=connector) if is_flat else Envelope()
+    third, fourth = _COMMITS[connector]
+    deletes, writes, ends = ("d", 1, third), ("c", 1, third), ("d", 2, fourth)
+
+    def arrive(*events: tuple[str, int, dict[str, Any]]) -> None:
+        rows = list[dict[str, Any]]()
+        for op, row_id, source in events:
+            row = {"id": row_id, "n": 7}
+            event: Any = {"op": op, "after": None if op == "d" else row, "source": {"connector": connector, **source}}
+            if is_flat:
+                metadata = {f"__source_{name}": value for name, value in source.items()}
+                event = {**row, "__op": op, "__deleted": str(op == "d").lower(), **metadata}
+            rows.append({"key": key_of(row_id), "value": json.dumps(event), "partition": 0, "offset": len(rows)})
+        topic.append(rows, envelope=envelope)
+
+    def clean(*hours: int) -> None:
+        for hour in hours:
+            topic.roll()
+            at(T0 + hour * HOUR_MS, topic).clean()
+
+    arrive(deletes, writes, ends)
+    arrive(deletes)
+    assert rows_of(topic) == {}, "it has come again, so the table goes back inside its commit"
+    clean(1, 2, 3)
+    assert [bytes(row["key"]) for row in topic.records().to_pylist()] == [b'{"id":1}'], "the tombstone of k=1 stays, that of k=2 is gone"
+    arrive(writes, ends)
+    assert rows_of(topic) == {'{"id":1}': {"id": 1, "n": 7}}
+    clean(4, 5, 6)
+    assert rows_of(topic) == {'{"id":1}': {"id": 1, "n": 7}}

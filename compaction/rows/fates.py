@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 #: The columns that the rule looks at; `key` and `value` may be missing from a batch (`fates`).
 RULE_COLUMNS: Final = ("offset", "control", "producer_id", "txn_first_offset", "delete_horizon")
+#: The delete horizon of a tombstone that stays until its key comes again, in microseconds: 9999-12-31.
+KEPT_UNTIL_US: Final = 253_402_214_400_000_000
 #: What is left of a row that only holds a place, beside `control`.
 _PLACE_COLUMNS: Final = frozenset({"offset", "producer_id", "producer_epoch", "sequence", "appended_at"})
 

@@ -17,6 +17,17 @@ it a row of an unknown key is late if that deletion came from the same partition
 again. Otherwise it is refused.
 
 A row without an order gets the highest one of its key; of a key that has none arrival counts.
+
+Inside a commit arrival counts. So a deletion that comes again wins over the row that its commit wrote behind it, until that comes, too:
+
+```
+ source       commit 3: k = ∅, k = 7     commit 4: j = ∅
+ arrive       k = ∅ (3)   k = 7 (3)   j = ∅ (4)    begins again    k = ∅ (3)    a long pause    k = 7 (3)   j = ∅ (4)
+ log          k = 7 from here on                                   k = ∅, kept                  k = 7
+```
+
+If cleaning removed its tombstone meanwhile, the row behind it would be taken for one from before a removed deletion. So it is kept, unless
+the same batch has a later commit of its table from its partition of Kafka, as the rest of its commit has come then.
 """
 
 from __future__ import annotations
@@ -32,6 +43,7 @@ import pyarrow.compute as pc
 from lastword.compaction.order.sequences import ranks
 from lastword.compaction.order.source_positions import (
     CHANGE,
+    FIRST_SCOPE,
     NO_SCOPE,
     POSTGRESQL,
     SNAPSHOT,
@@ -130,12 +142,13 @@ class SequenceBounds:
 class Checked:
     """A batch of rows, with the order of its key where a row came without one: which are late, and which of unknown order.
 
-    `counts` are what it has of each source, by scope.
+    `kept` are deletions whose tombstones no cleaning may remove. `counts` are what it has of each source, by scope.
     """
 
     rows: pa.RecordBatch
     late: Mask
     unknown: Mask
+    kept: Mask
     counts: Mapping[str, SourceCounts]
 
 
@@ -165,7 +178,7 @@ class SequenceChecks:
         self._highest[scope] = max(self._highest.get(scope, ""), commits[-1].as_py())
         counts = SourceCounts(rows=len(rows), is_by_lsn=is_order_of_event(texts[0].as_py()))
         nothing = np.zeros(len(rows), dtype=np.bool_)
-        return Checked(rows=rows, late=nothing, unknown=nothing, counts={scope: counts} if scope else {})
+        return Checked(rows=rows, late=nothing, unknown=nothing, kept=nothing, counts={scope: counts} if scope else {})
 
     def _note_snapshots(self, commits: pl.Series) -> None:
         """Remember the orders that changes get which committed before a snapshot; `commits` are those of the snapshots' rows."""
@@ -191,7 +204,7 @@ class SequenceChecks:
             return in_order
         nothing = np.zeros(len(rows), dtype=np.bool_)
         if not len(rows):
-            return Checked(rows=rows, late=nothing, unknown=nothing, counts={})
+            return Checked(rows=rows, late=nothing, unknown=nothing, kept=nothing, counts={})
         positions, records = Positions.of(texts), None
         without = pc.equal(positions.commit, "").to_numpy(zero_copy_only=False)
         if without.any():
@@ -206,7 +219,8 @@ class SequenceChecks:
         has_order = pl.col("commit") != ""
         late = self._is_late_in_append(events) | self._is_truncated(events)
         late = events.select((pl.Series(late) & has_order) | pl.col("is_retired")).to_series().to_numpy(writable=True)
-        asked = events.filter(pl.Series(~late) & has_order & (pl.col("reach") < pl.col("known")))
+        events = events.with_columns(may_be_kept=pl.Series(_candidates_to_keep(events) & ~late))
+        asked = events.filter(pl.Series(~late) & has_order & ((pl.col("reach") < pl.col("known")) | pl.col("may_be_kept")))
         if records is None:
             records = self._look_up(asked)
         behind = asked.join(records, on=["key", "scope"]).filter(_IS_BEHIND)
@@ -217,10 +231,11 @@ class SequenceChecks:
         late[again.filter("comes_again")["row"].to_numpy()] = True
         unknown[again["row"].to_numpy()] = True
         unknown &= ~late
+        kept = self._tombstones_to_keep(events, records) & ~late & ~unknown
         is_taken = ~(late | unknown)
         self._take(events.filter(pl.Series(is_taken)), texts.filter(pa.array(is_taken)))
         events = events.with_columns(is_late=late, is_without=without, is_lower=pl.col("row").is_in(lower.implode()))
-        return Checked(rows=rows, late=late, unknown=unknown, counts=_counts_of(events, texts))
+        return Checked(rows=rows, late=late, unknown=unknown, kept=kept, counts=_counts_of(events, texts))
 
     def _bounds_frame(self, scopes: pl.Series) -> pl.DataFrame:
         """Return what is known of some scopes: scope, highest, removed, taken, known, is_retired.
@@ -267,6 +282,18 @@ class SequenceChecks:
         missing = missing.join(own, on=["scope", "partition"], how="left").with_columns(comes_again=is_behind)
         is_by_lsn = pl.col("scope").is_in(self._scopes_by_lsn(events)) & pl.col("commit").str.ends_with(CHANGE)
         return missing.filter(~(pl.col("comes_again") & is_by_lsn)).select("row", "comes_again")
+
+    def _tombstones_to_keep(self, events: pl.DataFrame, records: pl.DataFrame) -> Mask:
+        """Tell which deletions have a record of the same commit before them, in the log or the append: their tombstones are kept."""
+        kept, some = np.zeros(len(events), dtype=np.bool_), events.filter("may_be_kept")
+        if len(some):
+            place = ["key", "scope", "commit"]
+            in_log = records.select("key", "scope", pl.col("newest").alias("commit"))
+            known = pl.concat([in_log, self._taken_of(some["key"]).select(place)])
+            earlier = some.join(events.select("row", *place), on=place, suffix="_before").filter(pl.col("row_before") < pl.col("row"))
+            kept[some.join(known, on=place, how="semi")["row"].to_numpy()] = True
+            kept[earlier["row"].to_numpy()] = True
+        return kept
 
     def _scopes_by_lsn(self, events: pl.DataFrame) -> list[str]:
         """Return the scopes of PostgreSQL in which the LSN of each change is its order, among some events and in the newest record."""
@@ -420,8 +447,27 @@ def _events_of(rows: pa.RecordBatch, positions: Positions) -> pl.DataFrame:
     """Return rows as a frame: row, key, the parts of their positions, source_time (ms, null if it is not known)."""
     times = rows.column(SOURCE_TIME) if SOURCE_TIME in rows.schema.names else pa.nulls(len(rows), pa.int64())
     names = ("scope", "commit", "reach", "in_table", "partition", "table")
-    columns = {"key": rows.column("key"), **{name: getattr(positions, name) for name in names}, "source_time": times}
+    deletions = pc.is_null(rows.column("value")) if "value" in rows.schema.names else pa.repeat(pa.scalar(value=False), len(rows))
+    columns = {"key": rows.column("key"), "is_deletion": deletions, **{name: getattr(positions, name) for name in names}}
+    columns["source_time"] = times
     return pl.DataFrame({name: _column(column) for name, column in columns.items()}).with_columns(_WRITTEN).with_row_index("row")
+
+
+def _candidates_to_keep(events: pl.DataFrame) -> Mask:
+    """Tell which rows are deletions of a commit below one before them, and have none of a later commit of their place behind them.
+
+    Their tombstones are kept if their keys have a record of the same commit. Columns of events besides: known, taken.
+    """
+    is_change = pl.col("commit").str.starts_with(FIRST_SCOPE) & pl.col("commit").str.ends_with(CHANGE)
+    of_change = events.filter("is_deletion").filter(is_change & (pl.col("written") == ""))
+    mask = np.zeros(len(events), dtype=np.bool_)
+    if len(of_change):
+        ranked = events.with_columns(rank=pl.Series(ranks(events["commit"].to_arrow().cast(pa.string()))))
+        before = (pl.col("rank") < pl.col("rank").cum_max().over("scope")) | (pl.col("commit") < pl.max_horizontal("known", "taken"))
+        is_last = pl.col("rank") == pl.col("rank").cum_max(reverse=True).over("scope", "partition", "table")
+        kept = ranked.filter(before & is_last).join(of_change.select("row"), on="row", how="semi")
+        mask[kept["row"].to_numpy()] = True
+    return mask
 
 
 def _orders_of(newest: pl.DataFrame) -> pl.DataFrame:

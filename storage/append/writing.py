@@ -27,6 +27,7 @@ from lastword.compaction.order.source_positions import SourcePosition, highest_o
 from lastword.compaction.order.source_states import sum_counts
 from lastword.compaction.producers import SEQUENCES
 from lastword.compaction.rows.batches import BatchLimits, by_partition, in_batches, in_threads, join_batches
+from lastword.compaction.rows.fates import KEPT_UNTIL_US
 from lastword.compaction.rows.input_columns import (
     COLUMNS,
     RECORD_KEY,
@@ -240,6 +241,9 @@ class PartitionAppend:
                 for text in texts
             ]
             self._refusals.add(rows, refused, [UNKNOWN_ORDER] * len(refused), details, is_late=True)
+        if checked.kept.any():
+            horizons = pa.array(np.full(len(rows), KEPT_UNTIL_US), mask=~checked.kept).cast(TIMESTAMP)
+            rows = rows.append_column("delete_horizon", horizons)
         return rows.filter(pa.array(~(late | unknown))) if late.any() or len(refused) else rows
 
     def _fill_unchanged_columns(self, rows: pa.RecordBatch, unchanged: UnchangedColumns) -> pa.RecordBatch:
@@ -267,6 +271,8 @@ class PartitionAppend:
         }
         if self._sequences is not None:
             columns["source_sequence"] = rows.column("source_sequence")
+        if "delete_horizon" in rows.schema.names:
+            columns["delete_horizon"] = rows.column("delete_horizon")
         stamped, partition = self._plan.stamped, self._active.partition
         if firsts is not None:
             columns |= {name: rows.column(name) for name in _PRODUCER_COLUMNS}

@@ -332,6 +332,51 @@ def test_two_events_of_one_commit_of_another_connector_are_in_the_order_of_arriv
     assert _takes(SequenceBounds(highest=log.highest), log, [("k", texts[1])]) == ["ok"]
 
 
+def _verdicts_by_place(log: _Log, *events: str, partition: str = "0", table: str = "t", **bounds: Any) -> str:
+    """Return which of some events are deletions that are kept: words as `k@3`, or `k-3` for a deletion; `/1` names another place."""
+    keys, texts, values = list[bytes](), list[str](), list[bytes | None]()
+    for event in events:
+        word, _, place = event.partition("/")
+        key, sign, commit = word[0], word[1], int(word[2:])
+        keys.append(key.encode())
+        texts.append(_at(commit, partition=place or partition, table=table))
+        values.append(None if sign == "-" else b"row")
+    rows = pa.record_batch({"key": keys, "value": pa.array(values, pa.binary()), "source_sequence": texts})
+    checked = SequenceChecks(SequenceBounds(highest=log.highest, **bounds), log).take(rows)
+    return " ".join("late" if a else "kept" if b else "ok" for a, b in zip(checked.late, checked.kept, strict=True))
+
+
+def test_a_deletion_that_comes_again_is_kept_until_its_source_goes_on() -> None:
+    """The row that its commit wrote behind it may come again when cleaning has removed other deletions."""
+    log = _Sources(("k", _at(3, partition="0", table="t")), ("j", _at(4, partition="0", table="t")))
+    assert _verdicts_by_place(log, "k-3") == "kept"
+    assert _verdicts_by_place(log, "k-3", "k@3") == "kept ok"
+    assert _verdicts_by_place(log, "k-3", "k@3", "j-4") == "ok ok ok", "its source has gone on"
+    assert _verdicts_by_place(log, "k-3", "j-4/1") == "kept ok", "in another of Kafka's partitions"
+    assert _verdicts_by_place(log, "i-3", "k@3") == "ok ok", "no record of its commit is there"
+    assert _verdicts_by_place(log, "k-2") == "late"
+    assert _verdicts_by_place(log, "k-4") == "ok", "it is of a later commit"
+    assert _verdicts_by_place(log, "i@3", "i-3") == "ok kept", "the record came in the same append"
+    assert _verdicts_by_place(log, "i-3", "i@3") == "ok ok"
+
+
+def test_a_deletion_of_the_last_commit_needs_not_be_kept() -> None:
+    """The row behind it is not below any deletion that could have been removed; so in the batch that brings a later commit before it."""
+    assert _verdicts_by_place(_Sources(("k", _at(3, partition="0", table="t"))), "k-3", "k@3") == "ok ok"
+    log = _Sources(("k", _at(3, partition="0", table="t")))
+    assert _verdicts_by_place(log, "j-4", "k-3") == "ok kept"
+    assert _verdicts_by_place(log, "j-4", "k-3", "j-4") == "ok ok ok"
+    assert _verdicts_by_place(log, "k-3", removed={("@a:", "0"): "@a:0001/0004.1"}) == "kept", "the later deletion was removed already"
+
+
+def test_deletions_without_a_position_are_never_kept() -> None:
+    """Nor rows of snapshots, nor what a user's own sequence orders."""
+    log = _Sources(("k", "0003"), ("j", "0004"))
+    checks = SequenceChecks(SequenceBounds(highest=log.highest), log)
+    rows = pa.record_batch({"key": [b"k"], "value": pa.array([None], pa.binary()), "source_sequence": ["0003"]})
+    assert not checks.take(rows).kept.any()
+
+
 def _events(*events: tuple[str, str], time_ms: int | None = None) -> pa.RecordBatch:
     keys, texts = (pa.array(column) for column in zip(*events, strict=True))
     times = pa.array([time_ms] * len(events), pa.int64())
