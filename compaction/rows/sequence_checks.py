@@ -368,7 +368,7 @@ class SequenceChecks:
         """
         events = _events_of(rows, positions).with_columns(pl.Series("is_without", without))
         events = events.join(self._bounds_frame(events["scope"]), on="scope", maintain_order="left")
-        is_below = pl.col("reach") < pl.col("known")
+        is_below = pl.col("reach") <= pl.col("known")
         records = _orders_of(pl.DataFrame(schema=NEWEST))
         if any(SourcePosition.of(text).order for text in self._bounds.highest.values()):
             records = _orders_of(self._newest(_binary(events.filter(pl.col("is_without") | is_below)["key"]), ""))
