@@ -86,9 +86,9 @@ rules: .venv/.installed ## every branch of the pure rules (compaction/, change_d
 
 lock: .bootstrap/.uv-$(UV_VERSION) ## pyproject.toml -> requirements.lock, with hashes, for every platform
 	@.bootstrap/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-annotate --no-header \
-		--python-version 3.10 pyproject.toml --group dev --output-file requirements.lock
+		--python-version 3.10 pyproject.toml --extra spark --group dev --output-file requirements.lock
 	@.bootstrap/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-annotate --no-header \
-		--python-version 3.10 pyproject.toml --constraint requirements.lock --output-file requirements-service.lock
+		--python-version 3.10 pyproject.toml --extra spark --constraint requirements.lock --output-file requirements-service.lock
 
 clean: ## remove what setup and the tools made
 	rm -rf .venv .against .bootstrap .jars .demo .demo-cdc .coverage .grimp_cache .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist site

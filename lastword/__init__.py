@@ -69,8 +69,11 @@ from lastword.compaction.planning.receipt import CleaningReceipt
 from lastword.compaction.producers import OpenTransaction
 from lastword.compaction.read_positions import Position
 from lastword.compaction.readers import ReaderStanding
+from lastword.spark.installation import PYSPARK, missing_spark
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from lastword.arrow_topic import ArrowBootstrap, ArrowTopic
     from lastword.change_data.events.envelopes import Envelope
     from lastword.compaction.order.source_states import SourceCounts
@@ -138,12 +141,20 @@ else:  # a type checker that sees this takes any name for one of ours
         if name == "__version__":
             value: Any = _version()
         elif name in _HOMES:
-            value = getattr(import_module(_HOMES[name]), name)
+            value = getattr(_module(name), name)
         else:
             message = f"module {__name__!r} has no attribute {name!r}"
             raise AttributeError(message)
         globals()[name] = value
         return value
+
+    def _module(name: str) -> ModuleType:
+        try:
+            return import_module(_HOMES[name])
+        except ModuleNotFoundError as error:
+            if error.name != PYSPARK:
+                raise
+            raise ImportError(missing_spark(f"lastword.{name}"), name=PYSPARK) from None
 
     def __dir__() -> list[str]:
         """Return the public names, imported or not."""

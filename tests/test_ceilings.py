@@ -34,7 +34,7 @@ CEILINGS: Final = {
 }
 #: Lines of the product by room.
 ROOMS: Final = {
-    "lastword": 10361,
+    "lastword": 10402,
     "pyspark_lastword": 445,
     "streaming": 5812,
     "storage": 16176,

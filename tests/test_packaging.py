@@ -12,9 +12,12 @@ import tarfile
 import venv
 import zipfile
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 #: Many of these take half a second or more; `make quick` leaves them to `make test`.
 pytestmark = pytest.mark.long
@@ -165,6 +168,94 @@ print(json.dumps({"jars": str(jar_folder()), "locked": len(locked("spark"))}))
 
     assert said["locked"] > 0
     assert Path(said["jars"]) != ROOT / ".jars"
+
+
+#: What `pip install lastword` leaves out, by the names of the distributions and of what they install.
+_OF_SPARK: Final = ("pyspark", "py4j", "delta", "delta_spark", "pandas")
+
+
+@pytest.fixture(scope="module")
+def light(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, str]]:
+    """Make an environment without Spark and pandas; return its Python, and the variables that show it the other packages and the wheel."""
+    home, site = tmp_path_factory.mktemp("light"), tmp_path_factory.mktemp("site")
+    venv.create(home, with_pip=False)
+    for folder in (Path(path) for path in sys.path if path.endswith("site-packages")):
+        for entry in folder.iterdir():
+            name = entry.name.split("-")[0].split(".")[0]
+            if name not in {*_OF_SPARK, "lastword"} and not (site / entry.name).exists():
+                (site / entry.name).symlink_to(entry)
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)  # noqa: S202  our own
+    return str(home / ("Scripts" if os.name == "nt" else "bin") / "python"), {"PYTHONPATH": str(site), "JAVA_HOME": "/nonexistent"}
+
+
+def test_spark_is_an_extra(wheel: Path) -> None:
+    """`pip install lastword` brings neither Spark nor pandas; `lastword[spark]` brings both."""
+    with zipfile.ZipFile(wheel) as archive:
+        (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        lines = archive.read(metadata).decode().splitlines()
+    needed = [line.removeprefix("Requires-Dist: ") for line in lines if line.startswith("Requires-Dist: ")]
+
+    assert "Provides-Extra: spark" in lines
+    of_spark = {re.split(r"[<>=~ ;]", line)[0] for line in needed if "extra == 'spark'" in line}
+    assert of_spark == {"pyspark", "delta-spark", "pandas"}
+    assert not of_spark & {re.split(r"[<>=~ ;]", line)[0] for line in needed if "extra ==" not in line}
+
+
+_WITHOUT_SPARK: Final = """
+import lastword, polars, tempfile
+from lastword import LogDir
+logs = LogDir(tempfile.mkdtemp())
+topic = logs.create_topic("t", partitions=2, config={"cleanup.policy": "compact"})
+topic.append([{"key": "a", "value": '{"n":1}'}, {"key": "b", "value": '{"n":2}'}])
+topic.append(polars.DataFrame({"key": ["a"], "value": ['{"n":3}']}))
+topic.roll()
+topic.clean()
+topic.materialize(logs.location + "/table", schema="n int")
+print(sorted(polars.read_delta(logs.location + "/table")["n"]), topic.verify().problems, len(logs.sql("select * from t")))
+for name in lastword.__all__:
+    try:
+        getattr(lastword, name)
+    except ImportError as error:
+        print(f"ImportError: {error}")
+try:
+    lastword.spark_session()
+except lastword.UserError as error:
+    print(f"UserError: {error}")
+"""
+
+
+def test_without_spark_a_log_is_written_cleaned_and_read(light: tuple[str, dict[str, str]], tmp_path: Path) -> None:
+    """And what needs Spark says so, and how to install it."""
+    python, environment = light
+    found, *missing = run(python, "-c", _WITHOUT_SPARK, cwd=tmp_path, environment=environment).splitlines()
+
+    assert found == "[2, 3] () 2"
+    line = "needs Spark, which is not installed: pip install 'lastword[spark]'; where a cluster has a pyspark of its own, use that"
+    names = ("AutoCdcFlow", "SparkBootstrap", "SparkTopic", "SparkTransaction")
+    assert missing == [*(f"ImportError: lastword.{name} {line}" for name in names), f"UserError: spark_session() {line}"]
+
+
+@pytest.mark.parametrize(
+    ("command", "what"),
+    [
+        (("lastword", "append", "t", "--path", "incoming", "--key", "id"), "a streaming query"),
+        (("lastword", "run", "-c", "lastword.toml"), "a streaming query"),
+        (("lastword.spark.jars",), "the jars of spark: the choice between releases"),
+    ],
+    ids=["append --path", "run", "jars"],
+)
+def test_a_command_that_needs_spark_says_so(light: tuple[str, dict[str, str]], tmp_path: Path, command: Sequence[str], what: str) -> None:
+    """In one line, with exit code 1, before it does anything; what needs none works."""
+    python, environment = light
+    (tmp_path / "lastword.toml").write_text('log.dir = "data"\n[[source]]\nname = "s"\ntopic = "t"\nformat = "rate"\n')
+    run(python, "-m", "lastword", "topics", "create", "t", cwd=tmp_path, environment=environment)
+    variables = {**os.environ, **environment}
+    done = subprocess.run([python, "-m", *command], cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)  # noqa: S603
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"error: {what} needs Spark, which is not installed: pip install 'lastword[spark]'")
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_no_module_imports_a_room_by_its_bare_name() -> None:

@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
 from lastword.compaction.errors import LastwordError
+from lastword.spark.installation import require_spark
 from lastword.spark.session import spark_session, without_query_contexts
 
 if TYPE_CHECKING:
@@ -88,8 +89,9 @@ def start_session(settings: Mapping[str, str], signals: StopSignals, *, start: C
 
     A signal that comes meanwhile is received by `signals`; the start, which takes seconds, goes on. A thread starts the session: PySpark
     would install a handler for SIGINT in the main thread, which calls the JVM and raises KeyboardInterrupt. `start` is by default
-    `spark_session`.
+    `spark_session`. Raises `UserError` where Spark is not installed.
     """
+    require_spark("a streaming query")
     before = {number: signal.getsignal(number) for number in _NUMBERS}
     signals.install()
     _STARTING.set()

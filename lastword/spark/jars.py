@@ -42,6 +42,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from lastword.compaction.errors import UserError
+from lastword.spark.installation import PYSPARK, require_spark
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -99,8 +100,8 @@ class Jar:
 def locked(group: str, spark: str | None = None) -> list[Jar]:
     """Return what `jars.lock` lists for a group (`spark`, `s3`, `broker`, `debezium`) and a release of Spark.
 
-    By default it is the release of the pyspark that is installed. Raises `UserError` for a group that the lock does not have, and for a
-    Spark that lastword does not run on.
+    By default it is the release of the pyspark that is installed. Raises `UserError` for a group that the lock does not have, for a Spark
+    that lastword does not run on, and where there is none.
     """
     groups = tomllib.loads(_LOCK.read_text(encoding="utf-8"))
     if group not in groups:
@@ -109,7 +110,9 @@ def locked(group: str, spark: str | None = None) -> list[Jar]:
     listed: dict[str, Any] = groups[group]
     releases = [release for release, jars in listed.items() if isinstance(jars, dict)]
     if releases:
-        spark = importlib.metadata.version("pyspark") if spark is None else spark
+        if spark is None:
+            require_spark(f"the jars of {group}: the choice between releases")
+            spark = importlib.metadata.version(PYSPARK)
         release = ".".join(spark.split(".")[:2])
         if release not in releases:
             message = f"lastword does not run on Spark {spark}: install a pyspark of {', '.join(releases[:-1])} or {releases[-1]}"
@@ -290,7 +293,7 @@ def _size(path: Path) -> int:
 
 
 def _ivy_jar() -> Path:
-    pyspark = importlib.util.find_spec("pyspark")
+    pyspark = importlib.util.find_spec(PYSPARK)
     for location in (pyspark.submodule_search_locations or []) if pyspark else []:
         for ivy in sorted(Path(location, "jars").glob("ivy-*.jar")):
             return ivy

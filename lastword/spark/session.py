@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from lastword.spark.installation import require_spark
 from lastword.spark.package import is_cluster, package
 
 if TYPE_CHECKING:
@@ -80,8 +81,9 @@ def spark_session(app_name: str = "lastword", master: str | None = None, setting
     `master` is Spark's (default: $SPARK_MASTER, else `local[*]`); `settings` are added last and win; any `spark.hadoop.fs.s3a.*` among
     them brings the jars of an S3 store. Jars that are missing are downloaded first, with a progress bar. On a cluster the executors get
     lastword's own code (`lastword.spark.package`); their Python is `spark.pyspark.python`, else $PYSPARK_PYTHON, else a Python at the path
-    of this one. Raises `UserError` when jars cannot be downloaded.
+    of this one. Raises `UserError` when there is no pyspark, or jars cannot be downloaded.
     """
+    require_spark("spark_session()")
     from pyspark.sql import SparkSession as Session  # noqa: PLC0415  importing it costs a second that metadata commands need not pay
 
     from lastword.spark.jars import resolve  # noqa: PLC0415  `python -m lastword.spark.jars` must be the first to import it
