@@ -44,6 +44,13 @@ class UserError(LastwordError):
     """A request that cannot be carried out as it stands; nothing was changed by it."""
 
 
+def check_text(name: str, value: object) -> None:
+    """Raise `UserError` if the value of an argument is no text; `name` is what the message calls it."""
+    if not isinstance(value, str):
+        message = f"{name} = {value!r}: allowed is a text"
+        raise UserError(message)
+
+
 class LogDirUnreachable(UserError):
     """The log.dir that a service works on went away (Kafka takes such a log dir offline, and ends when none is left)."""
 

@@ -122,7 +122,7 @@ class LogDir(Handle, Generic[TopicT_co]):
         """
         paths = self._files.topic(name)
         if type(partitions) is not int or not 1 <= partitions <= _MOST_PARTITIONS:
-            message = f"partitions = {partitions}: allowed is 1 to {_MOST_PARTITIONS}"
+            message = f"partitions = {partitions!r}: allowed is a whole number from 1 to {_MOST_PARTITIONS}"
             raise InvalidTopic(message)
         self.check_config(config or {}, subject=f"topic {name}")
         if self._files.has_ledger(name):

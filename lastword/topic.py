@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from lastword.change_data.events.envelopes import Envelope
 from lastword.change_data.events.event_rows import event_table
 from lastword.compaction.config.topic_config import TopicConfig, describe_topic_config, normalize_overrides
-from lastword.compaction.errors import CommitConflict, HistoryCleaned, InvalidConfiguration, UserError, Violation
+from lastword.compaction.errors import CommitConflict, HistoryCleaned, InvalidConfiguration, UserError, Violation, check_text
 from lastword.compaction.read_positions import Position
 from lastword.compaction.readers import ReaderStanding
 from lastword.compaction.rows.input_columns import check_sequence_column
@@ -174,6 +174,8 @@ class Topic:
             InvalidRecords: The log refuses a row or a column; the message has each reason with a count and an example. Nothing is written.
             InvalidConfiguration: Another `on_invalid`.
         """
+        if idempotency_key is not None:
+            check_text(f"topic {self.name}: idempotency_key", idempotency_key)
         check_on_invalid(on_invalid, subject=f"append to topic {self.name}")
         check_decoder(decoder, envelope, subject=f"topic {self.name}")
         given = self._input(rows, envelope, decoder)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import math
+import re
 import sys
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -43,6 +44,18 @@ _TIME_UNITS = {
     **dict.fromkeys(("d", "day", "days"), DAY_MS),
     **dict.fromkeys(("w", "week", "weeks"), WEEK_MS),
 }
+
+
+_INTERVAL = re.compile(r"\s*(?:interval\s+)?(?:\d+\s*[a-zA-Z]+\s*)+")
+_PART = re.compile(r"(\d+)\s*([a-zA-Z]+)")
+
+
+def interval_ms(text: str) -> int | None:
+    """Return the milliseconds of an interval as `10s`, `5 seconds` or, in Spark's form, `interval 1 minute 30 seconds`; None for none."""
+    parts = _PART.findall(text.removeprefix("interval "))
+    if not _INTERVAL.fullmatch(text) or any(unit.lower() not in _TIME_UNITS for _, unit in parts):
+        return None
+    return sum(int(count) * _TIME_UNITS[unit.lower()] for count, unit in parts)
 
 
 class SettingType(enum.Enum):

@@ -27,6 +27,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from types import MappingProxyType
@@ -36,7 +37,7 @@ from lastword.compaction.errors import InvalidConfiguration, Violation
 from lastword.compaction.secrets import HIDDEN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
 
 from lastword.compaction.config.keys import (
@@ -129,13 +130,15 @@ def _synonym_key(key: Key, synonym: Synonym) -> Key:
 
 #: How the message of a key begins that resembles none.
 _UNKNOWN = "unknown; known are"
+#: So many names are listed; of more those that are nearest to the name that is not known.
+_LISTED = 20
 _KEY_OF_SYNONYM = {synonym.name: key.name for key in TOPIC_KEYS.values() for synonym in key.synonyms}
 _SYNONYM_KEYS = table_of(*(_synonym_key(key, synonym) for key in TOPIC_KEYS.values() for synonym in key.synonyms))
 _SERVICE_WIDE_KEYS: Mapping[str, Key] = MappingProxyType({**TOPIC_KEYS, **_SYNONYM_KEYS, **SERVICE_KEYS})
 
 
 def parse_topic_config(
-    overrides: Mapping[str, object],
+    overrides: object,
     *,
     subject: str = "topic",
     defaults: Mapping[str, object] | None = None,
@@ -146,6 +149,9 @@ def parse_topic_config(
     Raises `InvalidConfiguration` of `subject` with every violation in both. Rules: docs/semantics.md#16,
     docs/semantics.md#A.36, docs/semantics.md#A.37.
     """
+    if not isinstance(overrides, Mapping):
+        allowed = 'a mapping of settings, as {"cleanup.policy": "compact"}'
+        raise InvalidConfiguration(subject, [Violation(key="config", value=_format(overrides), allowed=allowed)])
     violations: list[Violation] = []
     own = _gather(overrides, TOPIC_KEYS, violations)
     service_wide = _gather(defaults or {}, _SERVICE_WIDE_KEYS, violations)
@@ -194,9 +200,9 @@ def _gather(settings: Mapping[str, object], keys: Mapping[str, Key], violations:
     for name, raw in settings.items():
         value = _parse(keys[name], raw) if name in keys else None
         if value is None:
-            allowed = keys[name].allowed if name in keys else _why_not(name, keys)
+            allowed = keys[name].allowed if name in keys else _why_not(f"{name}", keys)
             # What resembles no key may be a secret in the wrong place.
-            violations.append(Violation(key=name, value=HIDDEN if allowed.startswith(_UNKNOWN) else _format(raw), allowed=allowed))
+            violations.append(Violation(key=f"{name}", value=HIDDEN if allowed.startswith(_UNKNOWN) else _format(raw), allowed=allowed))
         else:
             values[name] = value
     return values
@@ -246,7 +252,12 @@ def _why_not(name: str, keys: Mapping[str, Key]) -> str:
     if name in _KEY_OF_SYNONYM:
         return f"a service-wide default; for one topic the key is {_KEY_OF_SYNONYM[name]}"
     nearest = difflib.get_close_matches(name.lower().replace("_", "."), keys, n=1)
-    return f"unknown; did you mean {nearest[0]}?" if nearest else f"{_UNKNOWN} {', '.join(sorted(keys))}"
+    if nearest:
+        return f"unknown; did you mean {nearest[0]}?"
+    if len(keys) <= _LISTED:
+        return f"{_UNKNOWN} {', '.join(sorted(keys))}"
+    near = difflib.get_close_matches(name.lower().replace("_", "."), sorted(keys), n=3, cutoff=0.0)
+    return f"{_UNKNOWN} {', '.join(near)} and {len(keys) - len(near)} others"
 
 
 def _parse(key: Key, raw: object) -> Value | None:

@@ -9,7 +9,7 @@ import typer
 from deltalake.exceptions import DeltaError
 
 from lastword.cli import cleaning, keys, operate, purge, readers, records, run, sources, sql, topics, transactions, typed_tables
-from lastword.cli.mistakes import COMMAND_LINE, EXIT_FAILED, EXIT_USAGE
+from lastword.cli.mistakes import COMMAND_LINE, EXIT_FAILED, EXIT_USAGE, Commands
 from lastword.cli.options import connection
 from lastword.compaction.errors import InvalidConfiguration, LastwordError, in_one_line
 from lastword.compaction.secrets import without_secrets
@@ -17,6 +17,7 @@ from lastword.service.signals import Stopped
 
 app = typer.Typer(
     name="lastword",
+    cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,
     epilog="Exit codes: 0 done, 1 an error or a check that failed, 2 a wrong option or argument, 3 a finding (top, purge).",

@@ -15,7 +15,7 @@ from rich.console import Console
 
 import lastword
 from lastword.cli import tables
-from lastword.cli.mistakes import COMMAND_LINE
+from lastword.cli.mistakes import COMMAND_LINE, STORAGE_OPTION
 from lastword.compaction.errors import InvalidConfiguration, LastwordError, UserError, Violation
 from lastword.compaction.secrets import HIDDEN
 from lastword.log_dir import LogDir
@@ -85,7 +85,7 @@ def connection(
     """Kafka's log compaction as a Spark Structured Streaming service on Delta Lake."""
     _CONNECTION.__dict__.pop("_settings", None)
     _CONNECTION.config = config
-    _CONNECTION.storage_options = {key: str(value) for key, value in config_pairs(storage_option).items()}
+    _CONNECTION.storage_options = {key: str(value) for key, value in config_pairs(storage_option, STORAGE_OPTION).items()}
 
 
 def open_log_dir(log_dir: str, *, must_exist: bool = True) -> LogDir[ArrowTopic]:
@@ -215,17 +215,19 @@ def confirm(question: str, *, yes: bool) -> None:
         raise UserError(message)
 
 
-def config_pairs(config: list[str] | None) -> dict[str, object]:
-    """Return `--config key=value` options as a mapping.
+def config_pairs(config: list[str] | None, option: str = "--config") -> dict[str, object]:
+    """Return the values of an option that is given as key=value as a mapping; `option` is its name.
 
-    Raises `InvalidConfiguration` with each option that has no key or no `=`, or whose key another option has.
+    Raises `InvalidConfiguration` with each value that has no key or no `=`, or whose key another one has. Such a value is not shown of
+    `--storage-option`: it may be a secret that was put into the wrong place.
     """
     pairs: dict[str, object] = {}
     violations = list[Violation]()
     for text in config or []:
         key, separator, value = text.partition("=")
-        if not separator or not key.strip():  # neither is shown: it may be a secret that was put into the wrong place
-            violations.append(Violation(key=f"option {len(pairs) + len(violations) + 1}", value=HIDDEN, allowed="write key=value"))
+        if not separator or not key.strip():
+            place = option if len(config or []) == 1 else f"{option} number {len(pairs) + len(violations) + 1}"
+            violations.append(Violation(key=place, value=HIDDEN if option == STORAGE_OPTION else text, allowed="write KEY=VALUE"))
             continue
         if key.strip() in pairs:
             violations.append(Violation(key=key.strip(), value=value.strip(), allowed="give each key once"))

@@ -169,7 +169,7 @@ def materialize(
                 mode=mode,
                 on_type_change=on_type_change,
                 partition_by=partition_by or (),
-                properties={name: str(value) for name, value in config_pairs(table_property).items()},
+                properties={name: str(value) for name, value in config_pairs(table_property, "--property").items()},
                 deletion_vectors=deletion_vectors,
                 column_mapping=column_mapping,
                 rebuild=rebuild,

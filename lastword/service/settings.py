@@ -36,25 +36,25 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from difflib import get_close_matches
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from lastword.compaction.config.topic_config import parse_service_config, parse_topic_config
-from lastword.compaction.errors import InvalidConfiguration, UserError, Violation
+from lastword.compaction.errors import InvalidConfiguration, InvalidTopic, UserError, Violation
 from lastword.compaction.secrets import HIDDEN
+from lastword.service.mistakes import misplaced, shown_value, violation_of
 from lastword.service.table_settings import TableSettings, doubled_tables
 from lastword.status.listen import parse_listen
 from lastword.storage.files.locations import location_of
+from lastword.storage.files.paths import check_topic_name
 from lastword.streaming.append.source_settings import FileSource, KafkaSource, RateSource, Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
-
-    from pydantic_core import ErrorDetails
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -63,8 +63,6 @@ else:
 
 #: Beside the service's file: more [topic.NAME] tables.
 _TOPICS: Final = "topics.toml"
-#: How settings of a Kafka client begin that are often written without `options.kafka.`.
-_OF_KAFKA_CLIENT: Final = ("sasl.", "ssl.", "security.")
 
 
 def _checked_listen(listen: str) -> str:
@@ -121,15 +119,16 @@ def load_settings(path: Path) -> Settings:
         http["listen"] = os.environ["LASTWORD_HTTP_LISTEN"]
     spark = _spark_settings(flat(raw.pop("spark", {})), violations)
     broker = flat(raw)
-    log_dir = os.environ.get("LASTWORD_LOG_DIR") or broker.pop("log.dir", "data")
-    broker.pop("log.dir", None)
-    for key, place in [(key, place) for key in broker if (place := _find_misplaced(key)) is not None]:
-        violations.append(Violation(key=key, value=HIDDEN, allowed=place))
-        del broker[key]
+    named = broker.pop("log.dir", "data")
+    if not isinstance(named, str):
+        violations.append(Violation(key="log.dir", value=shown_value(named), allowed="allowed is a path or URI, in quotes"))
+    log_dir = os.environ.get("LASTWORD_LOG_DIR") or named
+    wrong = {key: violation for key, value in broker.items() if (violation := misplaced(key, value)) is not None}
+    violations += wrong.values()
+    broker = {key: value for key, value in broker.items() if key not in wrong}
     partitions = {name: table.pop("partitions", None) for name, table in topics.items()}
     violations += _violations(partial(parse_service_config, broker))
-    for table in topics.values():
-        violations += _violations(partial(parse_topic_config, table))
+    violations += _wrong_topic_settings(topics)
     settings = {
         "log_dir": str(log_dir),
         "broker": broker,
@@ -183,11 +182,33 @@ def checked_settings(values: dict[str, Any], *, subject: str = "the service") ->
     try:
         settings = Settings.model_validate(values)
     except ValidationError as error:
-        violations = [_violation(item) for item in error.errors()]
+        violations = [violation_of(item, values) for item in error.errors()]
         raise InvalidConfiguration(subject, violations) from error
+    if wrong_names := _wrong_topic_names(settings):
+        raise InvalidConfiguration(subject, wrong_names)
     if doubled := [*_find_duplicates(settings.sources), *doubled_tables(settings.tables)]:
         raise InvalidConfiguration(subject, doubled)
     return settings
+
+
+def _wrong_topic_settings(topics: dict[str, dict[str, Any]]) -> list[Violation]:
+    """Return what is wrong with the settings of each topic, under its name."""
+    by_topic = ((name, _violations(partial(parse_topic_config, settings))) for name, settings in topics.items())
+    return [replace(violation, key=f"topic {name}: {violation.key}") for name, violations in by_topic for violation in violations]
+
+
+def _wrong_topic_names(settings: Settings) -> list[Violation]:
+    """Return the names of topics that no topic can have."""
+    named = [(f"[topic.{name}]", name) for name in settings.topics]
+    named += [(f"source {source.name}: topic", source.topic) for source in settings.sources if source.topic]
+    named += [(f"table {table.path}: topic", table.topic) for table in settings.tables if table.topic]
+    wrong = list[Violation]()
+    for place, name in named:
+        try:
+            check_topic_name(name)
+        except InvalidTopic as error:
+            wrong.append(Violation(key=place, value=repr(name), allowed=str(error)))
+    return wrong
 
 
 def flat(table: dict[str, Any], *, keep: tuple[str, ...] = (), prefix: str = "") -> dict[str, Any]:
@@ -218,7 +239,7 @@ def _misshapen(raw: dict[str, Any]) -> list[Violation]:
         "http": None if isinstance(http, dict) else "[http], and listen below it",
         "spark": None if isinstance(spark, dict) else "[spark], and Spark's settings below it",
     }
-    return [Violation(key=name, value=_format(raw.pop(name)), allowed=f"write {form}") for name, form in wrong.items() if form]
+    return [Violation(key=name, value=shown_value(raw.pop(name)), allowed=f"write {form}") for name, form in wrong.items() if form]
 
 
 def _find_duplicates(sources: Sequence[Source]) -> list[Violation]:
@@ -244,41 +265,6 @@ def _place(source: FileSource | KafkaSource) -> tuple[str, ...] | None:
     if isinstance(source, FileSource):
         return location_of(source.path, is_pattern=True), str(sorted(source.options.items()))
     return (source.bootstrap_servers, source.subscribe) if source.subscribe else None
-
-
-def _violation(item: ErrorDetails) -> Violation:
-    """Return what is wrong with a setting; of one that is not known the value is not shown, and the place is where it may belong."""
-    place, key = ".".join(str(part) for part in item["loc"]), str(item["loc"][-1])
-    if item["type"] != "extra_forbidden":
-        return Violation(key=place, value=_format(item["input"]), allowed=item["msg"])
-    if key.startswith("kafka."):
-        allowed = f"an option of the Kafka client: write options.{key}"
-    elif key.startswith(_OF_KAFKA_CLIENT):
-        allowed = f"an option of the Kafka client: write options.kafka.{key}"
-    elif key.startswith("spark."):
-        allowed = "a setting of Spark: write it below [spark]"
-    else:
-        models: dict[str, type[BaseModel]] = {"json": FileSource, "csv": FileSource, "parquet": FileSource, "kafka": KafkaSource}
-        models |= {"tables": TableSettings}
-        model = next((models[str(part)] for part in item["loc"] if part in models), None)
-        names = [] if model is None else [field.alias or name for name, field in model.model_fields.items()]
-        nearest = get_close_matches(key.replace("_", "."), names, n=1)
-        allowed = f"unknown; did you mean {nearest[0]}?" if nearest else "unknown; further options of Spark's reader stand below options"
-    return Violation(key=place, value=HIDDEN, allowed=allowed)
-
-
-def _find_misplaced(key: str) -> str | None:
-    """Return where a key of the file's head belongs, if it is one of an object store or a Kafka client."""
-    if key.startswith("fs."):
-        return f"a setting of Hadoop: write spark.hadoop.{key} below [spark]"
-    if key.startswith(("kafka.", *_OF_KAFKA_CLIENT)):
-        return f"an option of the Kafka client: write options.kafka.{key.removeprefix('kafka.')} in its [[source]]"
-    return None
-
-
-def _format(value: object) -> str:
-    """Return a value as a message shows it; a table not at all, as there may be a password in it."""
-    return "{…}" if isinstance(value, (dict, BaseModel)) else repr(value)
 
 
 def _violations(parse: Callable[[], object]) -> list[Violation]:

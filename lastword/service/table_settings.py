@@ -14,14 +14,27 @@ import re
 from collections import Counter
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
+from lastword.change_data.columns.connect_schema import columns_of_ddl
+from lastword.compaction.config.keys import interval_ms
 from lastword.compaction.errors import UserError, Violation
 from lastword.storage.files.locations import location_of
 from lastword.storage.tables.table_rows import RECORD_COLUMNS
 
 #: What stands for the name of the topic in a path.
 _TOPIC: str = "{topic}"
+
+
+def _seconds(given: object) -> object:
+    """Return the seconds of a text as `10s`; any other value as it is. Raises `ValueError` for a text of another form."""
+    if not isinstance(given, str):
+        return given
+    interval = interval_ms(given)
+    if interval is None:
+        message = "allowed are a number of seconds, and an interval as 10s or 1 minute 30 seconds"
+        raise ValueError(message)
+    return interval / 1000
 
 
 class TableSettings(BaseModel):
@@ -32,7 +45,9 @@ class TableSettings(BaseModel):
     topic: Annotated[str, Field(description="The topic that it follows")] = ""
     topics_pattern: Annotated[str, Field(description="A regular expression of whole names: a table for each topic that it matches")] = ""
     path: Annotated[str, Field(description="The path or URI of the Delta table; {topic} stands for the topic's name")]
-    every: Annotated[float, Field(gt=0, description="Seconds between two looks at the topic")] = 10.0
+    every: Annotated[
+        float, BeforeValidator(_seconds), Field(gt=0, description="Seconds between two looks at the topic, or an interval as 1 min")
+    ] = 10.0
     columns: Annotated[str, Field(alias="schema", description="Columns as SQL DDL; empty: those that the topic's sources say")] = ""
     record_columns: Annotated[list[str], Field(description="Also these columns of the record: _offset, _timestamp, _headers, _value")] = []
     history: Annotated[bool, Field(description="Keep every row with the period in which it was valid (SCD type 2)")] = False
@@ -53,6 +68,13 @@ class TableSettings(BaseModel):
     isolation: Annotated[Literal["read_committed", "read_uncommitted"], Field(description="Kafka's isolation.level")] = "read_committed"
     max_offsets_per_step: Annotated[int, Field(ge=0, description="Offsets that a commit takes at the most, about; 0: all")] = 0
     properties: Annotated[dict[str, str], Field(description="Properties of the Delta table when it is made")] = {}
+
+    @field_validator("columns")
+    @classmethod
+    def _check_columns(cls, given: str) -> str:
+        if given:
+            columns_of_ddl(given)
+        return given
 
     @field_validator("record_columns")
     @classmethod

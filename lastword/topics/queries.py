@@ -19,7 +19,7 @@ import polars as pl
 from polars.io.plugins import register_io_source
 
 from lastword.change_data.columns.table_columns import TableDecoder
-from lastword.compaction.errors import LastwordError, UnknownTopic, UserError
+from lastword.compaction.errors import LastwordError, UnknownTopic, UserError, check_text
 from lastword.storage.reading.arrow_frames import latest_batches, scan_latest
 from lastword.storage.reading.view import newest_view
 from lastword.topics.tables import ColumnsUnknown, decode_batch, table_columns
@@ -43,6 +43,7 @@ def run_query(query: str, *, open_log: Callable[[str], TopicLog], topics: Callab
     Raises `UserError` for a statement that does not read, for a query that is wrong and for a value that does not fit its column,
     `UnknownTopic` for a table that is no topic.
     """
+    check_text("sql: query", query)
     _check_reads(query)
     frames: dict[str, pl.LazyFrame] = {}
     failures: list[LastwordError] = []

@@ -69,8 +69,14 @@ def _table(data: Any) -> pa.Table:
         return pa.table(data)
     if isinstance(data, Sequence) and not isinstance(data, (str, bytes)) and all(isinstance(row, Mapping) for row in data):
         return _table_of_dicts(data)
-    message = f"allowed are {_TAKEN}"
+    message = f"{_other_rows(data)}allowed are {_TAKEN}"
     raise TypeError(message)
+
+
+def _other_rows(data: Any) -> str:
+    """Return what rows of a list are that are no dicts, as the begin of a message; an empty text for anything but a list."""
+    other = next((type(row).__name__ for row in data if not isinstance(row, Mapping)), "") if isinstance(data, list) else ""
+    return f"rows of it are of the type {other}; " if other else ""
 
 
 def _table_of_pandas(frame: Any) -> pa.Table:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from lastword.compaction.errors import CommitConflict, CorruptLog, InvalidTransactionState, UserError
+from lastword.compaction.errors import CommitConflict, CorruptLog, InvalidTransactionState, UserError, check_text
 from lastword.compaction.log.restores import is_contained
 from lastword.compaction.producers import Control, ProducerStamp, next_identity
 from lastword.compaction.rows.input_columns import Shape
@@ -45,6 +45,7 @@ def begin(log: TopicLog, transactional_id: str, *, now_ms: int, timeout_ms: int 
     A streaming query (`query`) that comes back goes on under its old identity instead: its micro-batches are done for Spark and would not
     come again, so its open transaction must not be aborted. For the same reason no other producer is given its id: that raises `UserError`.
     """
+    check_text("transactional_id", transactional_id)
     if not transactional_id:
         message = f"topic {log.name}: a transactional.id must not be empty"
         raise UserError(message)

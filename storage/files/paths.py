@@ -40,9 +40,9 @@ _STORAGE_FAULT: Final = re.compile(
 _TRASH_NAME: Final = re.compile(r"(?P<topic>.+)\.(?P<id>[0-9a-f]{32})\.(?P<due_ms>\d+)")
 
 
-def check_topic_name(name: str) -> str:
+def check_topic_name(name: object) -> str:
     """Return `name` if Kafka would take it as a topic's name; raise `InvalidTopic` otherwise."""
-    if not _TOPIC_NAME.fullmatch(name) or name.startswith("."):
+    if not isinstance(name, str) or not _TOPIC_NAME.fullmatch(name) or name.startswith("."):
         message = (
             f"topic name {name!r}: 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-' are allowed, and no '.' in front "
             "(such folders are lastword's own)"

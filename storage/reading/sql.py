@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lastword.compaction.errors import UserError
+from lastword.compaction.errors import UserError, check_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,6 +52,7 @@ def latest_sql(source: str, *, isolation: str = "read_committed", log_start_offs
     transactions that were deleted hide what came after them, until retention removes their segment. Raises `UserError` for any other
     isolation.
     """
+    check_text("source", source)
     texts = {"read_committed": _COMMITTED, "read_uncommitted": _UNCOMMITTED}
     if isolation not in texts:
         message = f"isolation {isolation!r}: allowed is {' or '.join(texts)}"

@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, fi
 
 from lastword.change_data.events.envelopes import PLACEHOLDER, Connector, DeleteTombstoneHandling, TimePrecision
 from lastword.change_data.events.event_keys import KeyFormat
+from lastword.compaction.config.keys import interval_ms
 
 #: What a TRUNCATE of an envelope does.
 _TRUNCATE_POLICIES: Final = ("delete-all", "alert", "ignore")
@@ -99,6 +100,13 @@ class _SourceSettings(BaseModel):
     ] = ""
     on_invalid: Annotated[Literal["dead-letter", "fail"], Field(description="What a refused row does")] = "dead-letter"
     options: Annotated[dict[str, str], Field(description="Further options of Spark's reader")] = {}
+
+    @field_validator("trigger")
+    @classmethod
+    def _has_interval(cls, trigger: str) -> str:
+        """Refuse an interval that Spark could not read."""
+        trigger_of(trigger)
+        return trigger
 
 
 class _RowSettings(_SourceSettings):
@@ -428,7 +436,16 @@ Source = Annotated[FileSource | KafkaSource | RateSource, Field(discriminator="f
 
 
 def trigger_of(text: str) -> dict[str, Any]:
-    """Return the arguments of Spark's `trigger()` for `available-now`, an interval, or an empty text (at once, for ever)."""
+    """Return the arguments of Spark's `trigger()` for `available-now`, an interval, or an empty text (at once, for ever).
+
+    Raises `ValueError` for any other text.
+    """
     if not text:
         return {}
-    return {"availableNow": True} if text == "available-now" else {"processingTime": text}
+    if text == "available-now":
+        return {"availableNow": True}
+    interval = interval_ms(text)
+    if interval is None:
+        message = "allowed are available-now, and an interval as 10s, 5 seconds or 1 minute 30 seconds; empty: at once, for ever"
+        raise ValueError(message)
+    return {"processingTime": f"{interval} milliseconds"}

@@ -314,7 +314,8 @@ def test_a_mistake_is_one_clear_message(lastword: Shell, logs: LogDir) -> None:
     message = lastword.error(InvalidConfiguration, "topics", "create", "new", *bad)
     assert "segment.bytes = 5" in message
     assert "did you mean retention.ms?" in message
-    assert "write key=value" in lastword.error(InvalidConfiguration, "topics", "create", "new", "--config", "cleanup.policy")
+    said = lastword.error(InvalidConfiguration, "topics", "create", "new", "--config", "cleanup.policy")
+    assert "--config = cleanup.policy: write KEY=VALUE" in said
     assert "topics copy fruit NEW" in lastword.error(InvalidConfiguration, "topics", "alter", "fruit", "--config", "partitions=2")
     assert "--decode = yaml: allowed is utf8, json" in lastword.error(InvalidConfiguration, "records", "fruit", "--decode", "yaml")
     assert "cannot read" in lastword.error(UserError, "run", "--config", "none.toml")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lastword import LogDir
-from lastword.cli.app import main
+from tests.lastword.failing_commands import message_of
 from tests.pictures import rows
 from tests.processes import ROOT
 
@@ -25,12 +25,7 @@ _AWAY = (
 
 def _said(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: str, code: int = 1) -> str:
     """Run a command that fails, and return its message."""
-    monkeypatch.setattr(sys, "argv", ["lastword", *words])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    shown = capsys.readouterr()
-    assert (ended.value.code, shown.out) == (code, "")
-    return shown.err
+    return message_of(words, capsys, monkeypatch, code=code)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +71,7 @@ def test_an_option_of_the_wrong_shape_is_not_shown(
 ) -> None:
     """It may be a secret: its number is, and what to write."""
     said = _said(capsys, monkeypatch, "--storage-option", "AWS_REGION=x", "--storage-option", option, "topics", "list", code=2)
-    assert "option 2 = ***: write key=value" in said
+    assert "--storage-option number 2 = ***: write KEY=VALUE" in said
     assert "hunter2" not in said
 
 

@@ -133,21 +133,21 @@ def test_tables_of_a_topic_and_of_a_pattern(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("block", "key", "allowed"),
     [
-        ('path = "t"', "tables.0", "give either topic or topics.pattern"),
-        ('path = "t"\ntopic = "a"\ntopics.pattern = "b"', "tables.0", "give either topic or topics.pattern"),
-        ('path = "t"\ntopics.pattern = "b"', "tables.0", "write {topic} in it"),
-        ('path = "t/{topic}"\ntopics.pattern = "("', "tables.0", "is no regular expression"),
-        ('topic = "a"', "tables.0.path", "Field required"),
-        ('topic = "a"\npath = "hdfs://x/t"', "tables.0.path", "Allowed are a path"),
-        ('topic = "a"\npath = "t"\nevery = 0', "tables.0.every", "greater than 0"),
-        ('topic = "a"\npath = "t"\nmode = "DROP"', "tables.0.mode", "'FAILFAST', 'PERMISSIVE' or 'DROPMALFORMED'"),
+        ('path = "t"', "table t", "give either topic or topics.pattern"),
+        ('path = "t"\ntopic = "a"\ntopics.pattern = "b"', "table a", "give either topic or topics.pattern"),
+        ('path = "t"\ntopics.pattern = "b"', "table b", "write {topic} in it"),
+        ('path = "t/{topic}"\ntopics.pattern = "("', "table (", "is no regular expression"),
+        ('topic = "a"', "table a: path", "it must be given: The path or URI"),
+        ('topic = "a"\npath = "hdfs://x/t"', "table a: path", "Allowed are a path"),
+        ('topic = "a"\npath = "t"\nevery = 0', "table a: every", "above 0"),
+        ('topic = "a"\npath = "t"\nmode = "DROP"', "table a: mode", "allowed are FAILFAST, PERMISSIVE, DROPMALFORMED"),
         (
             'topic = "a"\npath = "t"\nrecord.columns = ["_partition"]',
-            "tables.0.record.columns",
+            "table a: record.columns",
             "allowed are _offset, _timestamp, _headers, _value",
         ),
-        ('topic = "a"\npath = "t"\nintervall = 3', "tables.0.intervall", "unknown"),
-        ('topic = "a"\npath = "t"\nhistry = true', "tables.0.histry", "did you mean history?"),
+        ('topic = "a"\npath = "t"\nintervall = 3', "table a: intervall", "unknown"),
+        ('topic = "a"\npath = "t"\nhistry = true', "table a: histry", "did you mean history?"),
         ('topic = "a"\npath = "t"\n[[table]]\ntopic = "b"\npath = "t"', "table.path", "another [[table]] has this path"),
     ],
 )
@@ -258,12 +258,13 @@ rows.per.second = 0
     allowed = _violations(_file(tmp_path, text))
     assert allowed["log.retention.hour"] == "unknown; did you mean log.retention.hours?"
     assert "at least 1" in allowed["log.cleaner.threads"]
-    assert allowed["cleanup.polcy"] == "unknown; did you mean cleanup.policy?"
-    assert "at least 1024" in allowed["segment.bytes"]
-    assert "greater than or equal to 1" in allowed["topics.airports.partitions"]
-    wrong = {key.removeprefix("sources."): text for key, text in allowed.items() if key.startswith("sources.")}
-    assert set(wrong) == {"0.json.path", "0.json.key", "0.json.paht", "1", "2.rate.name", "2.rate.rows.per.second"}
-    assert "'json', 'csv', 'parquet', 'kafka', 'rate'" in wrong["1"]
+    assert allowed["topic airports: cleanup.polcy"] == "unknown; did you mean cleanup.policy?"
+    assert "at least 1024" in allowed["topic prices: segment.bytes"]
+    assert "from 1 on" in allowed["topic airports: partitions"]
+    wrong = {key.removeprefix("source "): text for key, text in allowed.items() if key.startswith("source ")}
+    places = ("files: path", "files: key", "files: paht", "mirror: format", "prices: name", "prices: rows.per.second")
+    assert set(wrong) == set(places)
+    assert wrong["mirror: format"] == "allowed are json, csv, parquet, kafka, rate; did you mean kafka?"
     assert len(allowed) == 11
 
 
@@ -272,7 +273,7 @@ def test_a_message_does_not_show_the_options_of_a_source(tmp_path: Path) -> None
     text = '[[source]]\nname = "a"\ntopic = "b"\nformat = "kafka"\noptions.kafka.sasl.jaas.config = "secret"\n'
     with pytest.raises(InvalidConfiguration) as caught:
         load_settings(_file(tmp_path, text))
-    assert "sources.0.kafka.bootstrap.servers" in str(caught.value)
+    assert "source a: bootstrap.servers" in str(caught.value)
     assert "secret" not in str(caught.value)
 
 
@@ -295,7 +296,7 @@ _SOURCE = '[[source]]\nname = "a"\ntopic = "b"\nformat = "{}"\n'
         ('whatever = "hunter2"', "unknown"),
         ('[topic.b]\nwhatever = "hunter2"', "unknown"),
         ('[http]\ntoken = "hunter2"', "unknown"),
-        ('[spark]\nspark.x = 1\n[[source]]\nformat = "kafka"\noptions.kafka.sasl.jaas.config = "hunter2"', "Field required"),
+        ('[spark]\nspark.x = 1\n[[source]]\nformat = "kafka"\noptions.kafka.sasl.jaas.config = "hunter2"', "it must be given"),
     ],
 )
 def test_a_setting_in_the_wrong_place_is_named_with_its_place_and_without_its_value(tmp_path: Path, text: str, place: str) -> None:
@@ -311,7 +312,7 @@ def test_a_setting_in_the_wrong_place_is_named_with_its_place_and_without_its_va
 def test_what_becomes_of_lost_offsets_is_said_in_one_place(tmp_path: Path, option: str) -> None:
     """on.data.loss, and not an option of Spark beside it."""
     found = _violations(_file(tmp_path, _SOURCE.format("kafka") + f'bootstrap.servers = "a:1"\nsubscribe = "x"\noptions.{option} = false'))
-    assert "on.data.loss (fail or go-on) says this" in found["sources.0.kafka"]
+    assert "on.data.loss (fail or go-on) says this" in found["source a"]
 
 
 @pytest.mark.parametrize(

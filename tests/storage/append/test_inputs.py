@@ -72,7 +72,7 @@ def test_no_rows_append_nothing(topic: Topic) -> None:
     [
         ([{"key": "a", "value": "1"}, {"key": b"b", "value": 2}], "each column needs one type"),
         ("a=1", "cannot take str: allowed are an Arrow table"),
-        ([1, 2], "cannot take list: allowed are an Arrow table"),
+        ([1, 2], "cannot take list: rows of it are of the type int; allowed are an Arrow table"),
         ({"key": ["a"]}, "cannot take dict: allowed are"),
         (None, "cannot take NoneType"),
         (pd.DataFrame({"key": ["a", 1], "value": ["1", "2"]}), "each column needs one type"),
