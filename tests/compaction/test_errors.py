@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from lastword.compaction.errors import CleaningAborted, PurgeIncomplete, first_line, in_one_line, said_by_delta, said_by_spark
+import pytest
+
+from lastword.compaction.errors import (
+    CleaningAborted,
+    PurgeIncomplete,
+    UserError,
+    check_text,
+    first_line,
+    in_one_line,
+    said_by_delta,
+    said_by_spark,
+)
 
 _FROM_THE_JVM = """An error occurred while calling o5831.collectToPython.
 : org.apache.spark.SparkException: [FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:/data/part-00000.parquet.
@@ -68,3 +79,11 @@ def test_what_delta_rs_says_comes_without_the_stack_behind_it() -> None:
     told = f"{message}\n   0: <unknown>\n   1: start_thread\n             at ./nptl/x.c:442:8\n"
     assert said_by_delta(OSError(told)) == message
     assert said_by_delta(OSError("as it is")) == "as it is"
+
+
+@pytest.mark.parametrize("value", [None, 5, b"a", ["a"]])
+def test_an_argument_that_is_no_text_is_named(value: object) -> None:
+    """With its value; a text is taken, an empty one too."""
+    with pytest.raises(UserError, match=r"key = .*: allowed is a text"):
+        check_text("key", value)
+    check_text("key", "")

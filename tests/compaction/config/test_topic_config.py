@@ -20,6 +20,7 @@ from lastword.compaction.config.keys import (
     TOPIC_KEYS,
     SettingType,
     canonical_text,
+    interval_ms,
 )
 from lastword.compaction.config.topic_config import (
     ServiceConfig,
@@ -641,3 +642,39 @@ def test_whatever_is_given_there_is_a_configuration_or_a_list_of_violations(sett
 def test_a_value_has_one_text(value: float | str | frozenset[str], text: str) -> None:
     """Without units, sorted."""
     assert text == canonical_text(value)
+
+
+@pytest.mark.parametrize("overrides", ["compact", ["cleanup.policy=compact"], None])
+def test_settings_that_are_no_mapping_are_refused(overrides: object) -> None:
+    """With what is allowed instead."""
+    with pytest.raises(InvalidConfiguration, match=r'config = .*: a mapping of settings, as \{"cleanup.policy": "compact"\}'):
+        parse_topic_config(overrides)
+
+
+def test_of_many_settings_the_nearest_are_named() -> None:
+    """Those of a topic are all listed; a service has too many."""
+    with pytest.raises(InvalidConfiguration, match=r"zzz = \*\*\*: unknown; known are \S+, \S+, \S+ and \d+ others$"):
+        parse_service_config({"zzz": 1})
+    with pytest.raises(InvalidConfiguration, match=r"zzz = \*\*\*: unknown; known are cleanup.policy, .*transaction.timeout.ms$"):
+        parse_topic_config({"zzz": 1})
+
+
+@pytest.mark.parametrize(
+    ("text", "interval"),
+    [
+        ("10s", 10_000),
+        ("500 ms", 500),
+        ("5 seconds", 5_000),
+        ("1 minute 30 seconds", 90_000),
+        ("interval 2 hours", 7_200_000),
+        ("now", None),
+        ("10 parsecs", None),
+        ("10", None),
+        ("", None),
+        ("-1 s", None),
+        ("1.5 s", None),
+    ],
+)
+def test_intervals(text: str, interval: int | None) -> None:
+    """Whole numbers with units, one or several, as Spark has them too."""
+    assert interval_ms(text) == interval
