@@ -13,6 +13,7 @@ from benchmarks import (
     cluster,
     events,
     files,
+    kept_tables,
     measure,
     memory,
     metadata,
@@ -48,6 +49,7 @@ ALL: Final[dict[str, Callable[..., None]]] = {
     "arrow": arrow.run,
     "readers": readers.run,
     "tables": tables.run,
+    "kept_tables": kept_tables.run,
     "status": status.run,
 }
 
