@@ -23,23 +23,17 @@ _FENCE: Final = re.compile(r"^(```\w+) [^\n]*$", re.MULTILINE)
 def generated_pages() -> dict[str, str]:
     """Return the pages that do not lie in docs/, by their place in the site."""
     pages = {name: (reference.ROOT / source).read_text(encoding="utf-8").replace("](docs/", "](") for name, source in _ELSEWHERE.items()}
-    pages["reference/settings.md"] = reference.settings_page()
     pages["reference/api.md"] = reference.api_page()
-    pages["reference/commands.md"] = reference.commands_page()
-    if reference.has_metrics():
-        pages["reference/metrics.md"] = reference.metrics_page()
     return pages
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Complete the navigation: metrics, if there are any, the decision records, and among the how-tos every page that is listed nowhere."""
+    """Complete the navigation: the decision records, and among the how-tos every page that is listed nowhere."""
     docs = reference.ROOT / "docs"
     sections = {name: pages for section in config.nav or [] for name, pages in section.items() if isinstance(pages, list)}
     listed = {page for pages in sections.values() for page in pages if isinstance(page, str)} | {"index.md"}
     sections["How to"].extend(page.name for page in sorted(docs.glob("*.md")) if page.name not in listed)
     sections["Decisions"].extend(f"adr/{page.name}" for page in sorted((docs / "adr").glob("*.md")))
-    if reference.has_metrics():
-        sections["Reference"].append({"Metrics": "reference/metrics.md"})
     return config
 
 

@@ -7,7 +7,9 @@
  lastword.__all__                                             ─► api_page()
 ```
 
-A page is Markdown. Every entry is a heading with the entry's own name as its anchor (`#segment.bytes`), by which tests compare both sides.
+A page is Markdown, kept in docs/reference so that it can be read without a build; `python -m tools.reference` writes the pages anew. Every
+entry is a heading with the entry's own name as its anchor (`#segment.bytes`), by which tests compare both sides. The page of the API is
+made when the site is built, as mkdocstrings shows the docstrings.
 """
 
 from __future__ import annotations
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
 ROOT: Final = Path(__file__).resolve().parents[1]
+#: Where the pages lie.
+PAGES: Final = ROOT / "docs" / "reference"
 _METRICS_MODULE: Final = "lastword.status.metrics"
 _METRIC_KINDS: Final = frozenset({"gauge", "counter", "histogram"})
 _SOURCES: Final = (sources.FileSource, sources.KafkaSource, sources.RateSource)
@@ -82,8 +86,8 @@ def settings_page() -> str:
         [
             "# Settings",
             "",
-            "Made from the code when this site is built. Sizes and times are plain numbers or have a unit (`128MiB`, `12h`); a mistake is",
-            "refused with every other mistake, and with the nearest right name for a misspelt one.",
+            "Made from the code by `python -m tools.reference`. Sizes and times are plain numbers or have a unit (`128MiB`, `12h`); a",
+            "mistake is refused with every other mistake, and with the nearest right name for a misspelt one.",
             "",
             "Topic settings are given at creation (`--config key=value`, `[topic.NAME]` in the service file) and changed by",
             "`lastword topics alter`, also while the service runs. Service settings stand in the service file. A topic's own value comes",
@@ -290,7 +294,7 @@ def commands_page() -> str:
     lines = [
         "# Commands",
         "",
-        "Made from the code when this site is built. `lastword COMMAND --help` says the same in a terminal.",
+        "Made from the code by `python -m tools.reference`. `lastword COMMAND --help` says the same in a terminal.",
         "",
         "`lastword --version` prints the version. [Exit codes](../formats-and-stability.md#exit-codes): 0 done, 1 an error or a check that",
         "failed, 2 a wrong option or argument, 3 a finding of `top` or `purge`.",
@@ -302,7 +306,7 @@ def commands_page() -> str:
         "",
     ]
     for one in commands():
-        lines += [f"## `lastword {one.words}` {{ #{one.words.replace(' ', '-')} }}", "", one.text, "", "```text", one.usage, "```", ""]
+        lines += [*_heading(f"lastword {one.words}", one.words.replace(" ", "-"), level=2), one.text, "", "```text", one.usage, "```", ""]
         if one.arguments or one.options:
             lines += ["| argument or option | type | default | meaning |", "|---|---|---|---|"]
             lines += [_parameter(each) for each in (*one.arguments, *one.options)]
@@ -326,11 +330,6 @@ def _parameter(one: Any) -> str:
 # --- metrics ----------------------------------------------------------------------------------------------------------------------------
 
 
-def has_metrics() -> bool:
-    """Tell whether this checkout has metrics at all."""
-    return (ROOT / Path(*_METRICS_MODULE.split("."))).with_suffix(".py").exists()
-
-
 def metrics(place: str = _METRICS_MODULE) -> list[Any]:
     """Return every metric of a module: name, kind, labels, help. Raises `ReferenceBroken` when it does not have them as it should."""
     module = importlib.import_module(place)
@@ -350,7 +349,8 @@ def metrics_page() -> str:
     lines = [
         "# Metrics",
         "",
-        "Made from the code when this site is built. What the service serves for Prometheus; [Runbooks](../runbooks.md) has the alerts.",
+        "Made from the code by `python -m tools.reference`. What the service serves for Prometheus; [Runbooks](../runbooks.md) has the",
+        "alerts.",
         "",
     ]
     for one in metrics():
@@ -359,9 +359,21 @@ def metrics_page() -> str:
     return "\n".join(lines)
 
 
-def _heading(name: str) -> tuple[str, str]:
-    return f"### `{name}` {{ #{name} }}", ""
+def _heading(name: str, anchor: str = "", *, level: int = 3) -> tuple[str, ...]:
+    """Return the lines of a heading whose anchor is what it is about: as a tag, which a site and a forge both know."""
+    return f'<a id="{anchor or name}"></a>', "", f"{'#' * level} `{name}`", ""
 
 
 def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
+
+
+def kept_pages() -> dict[str, str]:
+    """Return the pages of docs/reference by their names there."""
+    return {"settings.md": settings_page(), "commands.md": commands_page(), "metrics.md": metrics_page()}
+
+
+if __name__ == "__main__":
+    PAGES.mkdir(exist_ok=True)
+    for name, text in kept_pages().items():
+        (PAGES / name).write_text(f"{text.rstrip()}\n", encoding="utf-8")
