@@ -4,6 +4,7 @@
  events/      envelopes of Debezium, raw and flat: keys, values, deletions, positions
  registry/    formats of a schema registry: Avro, JSON Schema, Protobuf, as JSON and as columns
  files/       lines and rows of files
+ frames/      rows with columns of any type as records, by the words of a source
  columns/     types, values, DDL; rows of a table out of keys and values
 ```
 

@@ -125,7 +125,8 @@ def json_lines(lines: Iterable[bytes], encoding: str) -> Iterator[RowText]:
         if number == 0:
             line = without_mark(line, encoding)  # noqa: PLW2901  the mark belongs to the file
         if line.strip():
-            yield _row(line.rstrip(b"\r\n"), encoding)
+            row = _row(line.rstrip(b"\r\n"), encoding)
+            yield row if row.malformed is None else RowText(malformed=row.malformed, detail=f"line {number + 1}: {row.detail}")
 
 
 def json_document(text: bytes, encoding: str) -> Iterator[RowText]:
@@ -200,7 +201,9 @@ def csv_row(header: Sequence[str], fields: Sequence[str | None], encoding: str) 
 
 def csv_misfit(text: str, count: int, header: Sequence[str], encoding: str) -> RowText:
     """Return the malformed row of a CSV line that has more or fewer fields than the header has columns."""
-    return RowText(malformed=_escape(text, encoding), detail=f"the row has {count} fields, and the header names {len(header)} columns")
+    shown = _escape(text, encoding)
+    detail = f"the row has {count} fields, and the header names {len(header)} columns: {excerpt(shown.encode())}"
+    return RowText(malformed=shown, detail=detail)
 
 
 def _decode(field: str, encoding: str) -> str:

@@ -78,7 +78,7 @@ class InputColumn:
 _BYTES: Final = (ColumnKind.BYTES, ColumnKind.TEXT)
 #: What a source sequence is that is compared as a text, or of which a part is.
 _TEXTS: Final = (ColumnKind.TEXT, ColumnKind.ORDERED_TEXT)
-_ALLOWED: Final[dict[str, tuple[tuple[ColumnKind, ...], str]]] = {
+INPUT_COLUMNS: Final[dict[str, tuple[tuple[ColumnKind, ...], str]]] = {
     "key": (_BYTES, "binary or string (UTF-8)"),
     "value": (_BYTES, "binary or string (UTF-8); null is a tombstone"),
     "headers": ((ColumnKind.HEADERS,), "array<struct<key:string,value:binary>>"),
@@ -147,7 +147,7 @@ class Shape:
 
 def shape_of(columns: Mapping[str, InputColumn], *, topic: str) -> Shape:
     """Return the shape of an input; raise `InvalidRecords` that names each column that is missing, unknown or of a wrong type."""
-    wrong = [f"column {name} is missing: {_ALLOWED[name][1]}" for name in ("key", "value") if name not in columns]
+    wrong = [f"column {name} is missing: {INPUT_COLUMNS[name][1]}" for name in ("key", "value") if name not in columns]
     order = tuple(sorted(name for name in columns if name.startswith(ORDER_PREFIX)))
     wrong += _wrong_types({name: column for name, column in columns.items() if name not in {*order, *_SIDE_COLUMNS, *IGNORED_COLUMNS}})
     for names, companion, why in _COMPANIONS:
@@ -159,17 +159,17 @@ def shape_of(columns: Mapping[str, InputColumn], *, topic: str) -> Shape:
     if wrong:
         message = f"topic {topic} cannot take these rows:\n" + "\n".join(f"  {line}" for line in wrong)
         raise InvalidRecords(message)
-    return Shape(columns=frozenset(columns) & frozenset(_ALLOWED), order=order, has_events=EVENT in columns)
+    return Shape(columns=frozenset(columns) & frozenset(INPUT_COLUMNS), order=order, has_events=EVENT in columns)
 
 
 def _wrong_types(columns: Mapping[str, InputColumn]) -> list[str]:
     """Return what is wrong with the names and the types of the columns of records."""
     wrong = list[str]()
     for name, column in columns.items():
-        if name not in _ALLOWED:
-            wrong.append(f"column {name or repr(name)} is unknown: allowed are {', '.join(_ALLOWED)}")
-        elif column.kind is not ColumnKind.NULL and column.kind not in _ALLOWED[name][0]:
-            wrong.append(f"column {name} is {column.type_name}: allowed is {_ALLOWED[name][1]}")
+        if name not in INPUT_COLUMNS:
+            wrong.append(f"column {name or repr(name)} is unknown: allowed are {', '.join(INPUT_COLUMNS)}")
+        elif column.kind is not ColumnKind.NULL and column.kind not in INPUT_COLUMNS[name][0]:
+            wrong.append(f"column {name} is {column.type_name}: allowed is {INPUT_COLUMNS[name][1]}")
     return wrong
 
 
@@ -192,7 +192,7 @@ def check_event_columns(columns: Mapping[str, InputColumn], *, topic: str) -> No
     wrong = [name for name in ("key", "value") if name not in columns or columns[name].kind not in {*_BYTES, ColumnKind.NULL}]
     lines = [f"  column {name} is missing, or neither text nor binary: events in an envelope have a key and a value" for name in wrong]
     if "headers" in columns and columns["headers"].kind not in {ColumnKind.HEADERS, ColumnKind.NULL}:
-        lines.append(f"  column headers is {columns['headers'].type_name}: allowed is {_ALLOWED['headers'][1]}")
+        lines.append(f"  column headers is {columns['headers'].type_name}: allowed is {INPUT_COLUMNS['headers'][1]}")
     if "source_sequence" in columns:
         lines.append("  column source_sequence: events in an envelope say themselves where they stand (Envelope.sequence); leave it out")
     if lines:

@@ -169,7 +169,7 @@ def test_rows_of_csv_are_objects_of_texts() -> None:
     bad = csv_row(["a", "b"], ["M\xfcller", None], "UTF-8")
     assert (bad.malformed, "not UTF-8" in bad.detail) == ("M\\xfcller,", True)
     misfit = csv_misfit("1,2,\xff", 3, ["a", "b"], "UTF-8")
-    assert (misfit.malformed, misfit.detail) == ("1,2,\\xff", "the row has 3 fields, and the header names 2 columns")
+    assert (misfit.malformed, misfit.detail) == ("1,2,\\xff", "the row has 3 fields, and the header names 2 columns: 1,2,\\xff")
     for header, why in ((["a", "b", "a"], "names a column twice: 'a'"), (["\xfc"], "not UTF-8")):
         with pytest.raises(CorruptFile, match=why):
             csv_header(header, "UTF-8")
