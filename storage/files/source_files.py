@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import fnmatch
 import re
+import time
+import weakref
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -43,6 +45,8 @@ from lastword.storage.files.source_streams import RawFile, naming_damage, open_s
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from lastword.storage.files.file_format import FileFormat
+
 _MAGIC: Final = re.compile(r"[*?\[{]")
 #: An encoding in which each byte is a character.
 _BYTES: Final = "ISO-8859-1"
@@ -68,19 +72,6 @@ class FoundFile:
     path: str
     size_bytes: int
     modified_ns: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileFormat:
-    """How the files of a source are read: `json`, `csv` or `parquet`, and the options of Spark's readers that are known here."""
-
-    name: str
-    encoding: str = "UTF-8"
-    multi_line: bool = False
-    separator: str = ","
-    quote: str = '"'
-    escape: str = ""
-    header: bool = True
 
 
 def find_files(path: str, storage_options: Mapping[str, str], *, name_filter: str = "") -> list[FoundFile]:
@@ -396,8 +387,37 @@ def _csv_batches(
         column_types=dict.fromkeys(names, pa.string()), null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
     )
     read = pa_csv.ReadOptions(column_names=names, block_size=block_bytes, use_threads=False, encoding=_BYTES)
-    with _explaining(too_long), pa_csv.open_csv(pa.PythonFile(source, mode="r"), read, parse(skip), convert) as batches:
-        yield from (batch for batch in batches if len(batch))
+    lent = _LentStream(source)
+    references: list[weakref.ref[Any]] = [weakref.ref(lent), weakref.ref(skip)]
+    batches: Any = None
+    try:
+        with _explaining(too_long):
+            batches = pa_csv.open_csv(pa.PythonFile(lent, mode="r"), read, parse(skip), convert)
+            for batch in batches:
+                if len(batch):
+                    yield batch
+    finally:
+        del batches, lent, skip
+        _wait_for_release(references)
+
+
+class _LentStream:
+    """A stream as Arrow's threads hold it: nothing else refers to this object, so that it is known when they let it go."""
+
+    closed = False
+
+    def __init__(self, source: _PutBackStream) -> None:
+        self.read = source.read
+
+
+def _wait_for_release(references: Sequence[weakref.ref[Any]], *, seconds: float = 1.0) -> None:
+    """Wait until Arrow's threads have let go of Python's objects; for a second at most.
+
+    A thread that does so while the process ends aborts it (SIGABRT), whatever its exit code would have been.
+    """
+    end = time.monotonic() + seconds
+    while any(reference() is not None for reference in references) and time.monotonic() < end:
+        time.sleep(0.001)
 
 
 @contextmanager

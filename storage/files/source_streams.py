@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _DAMAGE: Final = (pa.ArrowInvalid, EOFError, lzma.LZMAError, pa.ArrowNotImplementedError, pa.ArrowTypeError)
 #: Codecs of Arrow by the ending of a name.
 _CODECS: Final = {"gz": "gzip", "bz2": "bz2", "zst": "zstd", "lz4": "lz4"}
+#: Endings of compressed files.
+COMPRESSIONS: Final = frozenset({*_CODECS, "xz"})
 
 
 class RawFile:

@@ -28,8 +28,9 @@ from lastword.change_data.columns.column_types import quote_name
 from lastword.change_data.columns.connect_schema import columns_of_ddl
 from lastword.change_data.columns.table_columns import TableColumns
 from lastword.change_data.events.envelopes import Envelope
+from lastword.change_data.frames.row_words import truncate_alert
 from lastword.compaction.errors import UserError, said_by_spark
-from lastword.compaction.rows.input_columns import ALERT, EVENT, REFUSAL, TRUNCATED, UNCHANGED
+from lastword.compaction.rows.input_columns import ALERT, EVENT, MALFORMED, RECORD_KEY, REFUSAL, TRUNCATED, UNCHANGED
 from lastword.compaction.rows.validation import Reason
 
 if TYPE_CHECKING:
@@ -56,7 +57,6 @@ _PLAIN: Final = (T.StringType, T.IntegralType, T.DecimalType, T.BooleanType, T.D
 _DATE_ALONE, _DATED, _ZONED = (r"^[0-9]{4}-[0-9]{2}-[0-9]{2}" + rest for rest in ("$", "", r"[T ].*(Z|[+-][0-9:]+)$"))
 #: All digits of a number of 64 bits, and as many decimals as there is room for.
 _NUMBER: Final = "decimal(38,18)"
-_NO_SEQUENCE: Final = "TRUNCATE without a sequence: which rows came before it cannot be told, so none was deleted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,8 @@ class ChangeColumns:
     columns, and texts as `sequence_as` says. A row for which
     `apply_as_deletes` is true deletes its key, one for which `apply_as_truncates` is true every key before it. The value is the text of the
     column `value`, or a JSON object of the columns `columns`. With `keeps_nulls` a column that is null keeps the value that the last record
-    of the key has. `timestamp` is the column of the record's time. `is_event`: the rows come from a source that knows each by its offset.
+    of the key has. `timestamp` is the column of the record's time. `text` is a column with the text of each row, which a refused row keeps
+    for its dead letter. `is_event`: the rows come from a source that knows each by its offset.
     """
 
     keys: Sequence[str]
@@ -78,6 +79,7 @@ class ChangeColumns:
     apply_as_truncates: Expression | None = None
     keeps_nulls: bool = False
     timestamp: str = ""
+    text: str = ""
     own_key: str = "key"
     is_event: bool = False
     sequence_as: SequenceAs = ""
@@ -127,13 +129,14 @@ def _change_rows(rows: DataFrame, changes: ChangeColumns, subject: str, beside: 
     if changes.timestamp:
         made["timestamp"] = _column(changes.timestamp)
     if changes.apply_as_truncates is not None or changes.keeps_nulls or changes.is_event:
-        alert = F.lit(f"{ALERT}{_NO_SEQUENCE}")
-        known = F.lit(TRUNCATED) if sequence is None else F.when(sequence.isNull(), alert).otherwise(F.lit(TRUNCATED))
-        made[EVENT] = F.when(truncates, known)
+        made[EVENT] = F.when(truncates, _truncate_event(rows, changes, sequence, subject))
+        made[RECORD_KEY] = F.when(~truncates, made["key"].cast("binary"))
     if changes.keeps_nulls:
         made[UNCHANGED] = F.when(~deletes & ~truncates, _nulls(changes.columns))
     if refusal is not None:
         made[REFUSAL] = refusal
+        if changes.text:
+            made[MALFORMED] = F.coalesce(F.col(MALFORMED), F.when(refusal.isNotNull(), _column(changes.text)))
     return _select(rows, [*(column.alias(name) for name, column in made.items()), *beside], subject)
 
 
@@ -232,6 +235,24 @@ def _sequence(parts: Sequence[Column]) -> Column | None:
     if not parts:
         return None
     return parts[0] if len(parts) == 1 else F.struct(*[part.alias(f"part_{number}") for number, part in enumerate(parts)])
+
+
+def _truncate_event(rows: DataFrame, changes: ChangeColumns, sequence: Column | None, subject: str) -> Column:
+    """Return the `EVENT` of a TRUNCATE row: an alert where its sequence has no order, and it deletes nothing."""
+    if sequence is None:
+        return F.lit(TRUNCATED)
+    data_type = _select(rows, [sequence.alias("sequence")], subject).schema["sequence"].dataType
+    alert = F.lit(f"{ALERT}{truncate_alert([str(expression) for expression in changes.sequence_by])}")
+    return F.when(_lacks_order(sequence, data_type), alert).otherwise(F.lit(TRUNCATED))
+
+
+def _lacks_order(sequence: Column, data_type: T.DataType) -> Column:
+    """Return whether a sequence, or a part of it, is null or NaN (boolean): it is neither before nor behind another one."""
+    if isinstance(data_type, T.StructType):
+        parts = [_lacks_order(sequence.getField(field.name), field.dataType) for field in data_type.fields]
+        return reduce(or_, parts, sequence.isNull())
+    is_float = isinstance(data_type, (T.FloatType, T.DoubleType))
+    return sequence.isNull() | F.isnan(sequence) if is_float else sequence.isNull()
 
 
 def _expression(given: Expression) -> Column:

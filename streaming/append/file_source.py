@@ -30,11 +30,11 @@ from lastword.change_data.columns.column_types import quote_name
 from lastword.change_data.files.file_rows import CorruptFile, FileColumns
 from lastword.compaction.errors import UserError
 from lastword.compaction.rows.input_columns import MALFORMED, REFUSAL
+from lastword.storage.files.file_format import FileFormat
 from lastword.storage.files.file_listing import FileListing
 from lastword.storage.files.locations import local_path, location_of
 from lastword.storage.files.schema import HEADERS_TYPE
 from lastword.storage.files.source_files import (
-    FileFormat,
     FoundFile,
     check_apart,
     find_files,
@@ -137,16 +137,7 @@ def _list_files(source: FileSource, storage_options: Mapping[str, str]) -> list[
 
 def file_format_of(source: FileSource) -> FileFormat:
     """Return how the files of a source are read, from its options under Spark's names."""
-    known = _options(source)
-    return FileFormat(
-        name=source.format,
-        encoding=known.get("encoding", known.get("charset", "UTF-8")),
-        multi_line=known.get("multiline", "false").lower() == "true",
-        separator=known.get("sep", known.get("delimiter", ",")).replace("\\t", "\t"),
-        quote=known.get("quote", '"'),
-        escape=known.get("escape", ""),
-        header=known.get("header", "true").lower() == "true",
-    )
+    return FileFormat.of_options(source.format, source.options)
 
 
 def _stream(spark: SparkSession, source: FileSource, log: TopicLog, read: Read, types: Mapping[str, str]) -> DataFrame:
@@ -204,7 +195,7 @@ class FilePlanner(Planner):
             parts=_parts(files, parts),
             read=self._read,
             root=self._source.path,
-            schema=to_arrow_schema(self._schema),
+            schema=to_arrow_schema(self._schema, timezone="UTC"),
             stops=self._source.on_corrupt_file == "fail",
         )
 
@@ -292,13 +283,15 @@ def _as_they_stand(spark: SparkSession, source: FileSource, log: TopicLog, files
         apply_as_deletes=source.tombstone or None,
         apply_as_truncates=source.truncate or None,
         timestamp=_TIME if source.timestamp else "",
+        text=TEXT if names else "",
         sequence_as=source.sequence_as,
     )
     casts = {field.name: F.col(quote_name(field.name)).try_cast(field.dataType) for field in types}
     if source.timestamp:
         casts[_TIME] = _time(F.col(quote_name(source.timestamp)))
-    typed = _cast(rows, names, casts, source, [KEY, VALUE])
-    return OpenSource(rows=change_rows(typed, changes, subject=f"source {source.name}", beside=_beside()))
+    typed = _cast(rows, names, casts, source, [KEY, VALUE, TEXT])
+    beside = [F.col(name) for name in ((FILE, ROW) if names else (MALFORMED, FILE, ROW))]
+    return OpenSource(rows=change_rows(typed, changes, subject=f"source {source.name}", beside=beside))
 
 
 def _time(text: Column) -> Column:
@@ -360,7 +353,7 @@ def _cast(rows: DataFrame, names: Iterable[str], casts: Mapping[str, Column], so
 
 
 def _kept_columns(beside: Sequence[str]) -> list[Column]:
-    return [*[F.col(name) for name in (TEXT, *beside, REFUSAL, FILE, ROW)], F.col(MALFORMED).alias(_UNREAD)]
+    return [*[F.col(name) for name in dict.fromkeys((TEXT, *beside, REFUSAL, FILE, ROW))], F.col(MALFORMED).alias(_UNREAD)]
 
 
 def _expressions(source: FileSource) -> list[str]:
@@ -433,7 +426,7 @@ def _parquet(spark: SparkSession, source: FileSource, log: TopicLog, files: Sequ
     schema = first if source.schema_ddl else _with_missing(spark, source, log, first)
     read = partial(
         read_columns_of,
-        schema=to_arrow_schema(schema),
+        schema=to_arrow_schema(schema, timezone="UTC"),
         storage_options=log.storage_options,
         may_have_more=bool(source.schema_ddl),
     )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from lastword.change_data.files.file_rows import FileColumns
-    from lastword.storage.files.source_files import FileFormat
+    from lastword.storage.files.file_format import FileFormat
 
     #: Gives the rows of one file.
     Read = Callable[[str], Iterator[pa.RecordBatch]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import functions as F
@@ -21,9 +21,11 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from lastword.change_data.events.envelopes import Envelope
+    from lastword.change_data.frames.row_words import RowWords
     from lastword.storage.append.requests import EventSource
     from lastword.storage.log.topic_log import TopicLog
     from lastword.storage.schema_registry.decoder import RegistryDecoder
+    from lastword.streaming.append.change_rows import SequenceAs
     from lastword.streaming.append.source_settings import FileSource, KafkaSource
     from lastword.streaming.append.upstream import Mirror, Upstream
 
@@ -44,20 +46,25 @@ class OpenSource:
 
 def change_columns(source: FileSource | KafkaSource, names: Sequence[str], otherwise: Sequence[str]) -> ChangeColumns:
     """Return what the columns of a source mean; `otherwise` are those of the value where no setting says it."""
-    unknown = [name for name in source.drop if name not in names]
+    return columns_of_words(source.words, names, otherwise, subject=f"source {source.name}")
+
+
+def columns_of_words(words: RowWords, names: Sequence[str], otherwise: Sequence[str], *, subject: str) -> ChangeColumns:
+    """Return what columns mean by the settings of a user; raise `UserError` for a column of `drop` that is not there."""
+    unknown = [name for name in words.drop if name not in names]
     if unknown:
-        message = f"source {source.name}: no column {', '.join(unknown)}; there are {', '.join(names)}"
+        message = f"{subject}: no column {', '.join(unknown)}; there are {', '.join(names)}"
         raise UserError(message)
     return ChangeColumns(
-        keys=source.key,
-        columns=() if source.value else tuple(source.columns or (name for name in otherwise if name not in source.drop)),
-        value=source.value,
-        sequence_by=source.sequence,
-        apply_as_deletes=source.tombstone or None,
-        apply_as_truncates=source.truncate or None,
-        keeps_nulls=source.on_null == "keep",
-        timestamp=source.timestamp,
-        sequence_as=source.sequence_as,
+        keys=words.key,
+        columns=() if words.value else tuple(words.columns or (name for name in otherwise if name not in words.drop)),
+        value=words.value,
+        sequence_by=words.sequence,
+        apply_as_deletes=words.tombstone or None,
+        apply_as_truncates=words.truncate or None,
+        keeps_nulls=words.on_null == "keep",
+        timestamp=words.timestamp,
+        sequence_as=cast("SequenceAs", words.sequence_as),
     )
 
 

@@ -13,24 +13,23 @@ Keys and values of columns: `lastword.streaming.append.change_rows`; of envelope
 
 from __future__ import annotations
 
-import codecs
 import re
-from typing import Annotated, Any, Final, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator, model_validator
 
-from lastword.change_data.events.envelopes import PLACEHOLDER, Connector, DeleteTombstoneHandling, TimePrecision
+from lastword.change_data.events.envelopes import PLACEHOLDER, Connector, DeleteTombstoneHandling, Envelope, TimePrecision
 from lastword.change_data.events.event_keys import KeyFormat
+from lastword.change_data.frames.row_words import RowWords, check_named_once, check_row_words
 from lastword.compaction.config.keys import interval_ms
+from lastword.storage.files.file_format import FILE_OPTIONS, check_file_options
+
+if TYPE_CHECKING:
+    from lastword.change_data.events.envelopes import Kind, Truncate
 
 #: What a TRUNCATE of an envelope does.
 _TRUNCATE_POLICIES: Final = ("delete-all", "alert", "ignore")
-#: The options of Spark's readers that file sources have.
-_FILE_OPTIONS: Final = {
-    "json": ("encoding", "charset", "multiLine", "pathGlobFilter"),
-    "csv": ("sep", "delimiter", "quote", "escape", "header", "encoding", "charset", "pathGlobFilter"),
-    "parquet": ("pathGlobFilter",),
-}
 #: The options of Spark's Kafka source that a source has; the Kafka client has any option that begins with `kafka.`.
 _KAFKA_OPTIONS: Final = (
     "fetchOffset.numRetries",
@@ -213,10 +212,7 @@ class _RowSettings(_SourceSettings):
     @classmethod
     def _are_named_once(cls, names: list[str]) -> list[str]:
         """Refuse a name that comes twice, or is empty."""
-        twice = sorted({name for name in names if names.count(name) > 1 or not name})
-        if twice:
-            message = f"{', '.join(map(repr, twice))}: each name is allowed once, and not empty"
-            raise ValueError(message)
+        check_named_once(names)
         return names
 
     def _non_defaults(self, *names: str) -> list[str]:
@@ -241,12 +237,6 @@ class _RowSettings(_SourceSettings):
             if self.truncate not in {"", *_TRUNCATE_POLICIES}:
                 message = f"truncate = {self.truncate!r}: with an envelope allowed are {', '.join(_TRUNCATE_POLICIES)}"
                 raise ValueError(message)
-        elif self.truncate and not self.sequence:
-            message = "truncate deletes every key before it, so it needs a sequence, which says what came before"
-            raise ValueError(message)
-        if self.sequence_as and not self.sequence:
-            message = f"sequence.as = {self.sequence_as!r}: it says what a text of sequence is compared as; give sequence, or leave it out"
-            raise ValueError(message)
         self._check_columns()
         return self
 
@@ -258,12 +248,50 @@ class _RowSettings(_SourceSettings):
                 "key names columns, or where keys are kept as they are"
             )
             raise ValueError(message)
-        if self.columns and self.drop:
-            message = "columns and drop exclude each other: give the columns of the value, or those that are left out"
-            raise ValueError(message)
-        if self.value and (self.columns or self.drop or self.on_null == "keep"):
-            message = "value takes one column as it is, so columns, drop and on.null = keep say nothing; leave them out"
-            raise ValueError(message)
+        check_row_words(replace(self.words, truncate="") if self.envelope else self.words)
+
+    @property
+    def words(self) -> RowWords:
+        """What the columns of rows mean."""
+        return RowWords(
+            key=tuple(self.key),
+            value=self.value,
+            columns=tuple(self.columns),
+            drop=tuple(self.drop),
+            tombstone=self.tombstone,
+            sequence=tuple(self.sequence),
+            sequence_as=self.sequence_as,
+            truncate=self.truncate,
+            timestamp=self.timestamp,
+            on_null=self.on_null,
+        )
+
+    @property
+    def events(self) -> Envelope:
+        """How change events are to be read, of a source that has an envelope. Raises `InvalidConfiguration`."""
+        return Envelope(
+            kind=cast("Kind", self.envelope),
+            key=tuple(self.key),
+            key_format=self.key_format,
+            sequence=tuple(self.sequence),
+            sequence_as=self.sequence_as,
+            connector=self.connector,
+            scope=self.scope,
+            truncate=cast("Truncate", self.truncate or "delete-all"),
+            on_snapshot=self.on_snapshot,
+            prefix=self.add_fields_prefix,
+            add_fields=tuple(self.add_fields),
+            headers_prefix=self.add_headers_prefix,
+            add_headers=tuple(self.add_headers),
+            delete_tombstone_handling_mode=self.delete_tombstone_handling_mode,
+            placeholder=self.unavailable_value_placeholder,
+            unresolved=self.on_unresolved,
+            schema=self.schema_ddl,
+            decimal_handling_mode=self.decimal_handling_mode,
+            time_precision_mode=self.time_precision_mode,
+            binary_handling_mode=self.binary_handling_mode,
+            misfit=self.on_misfit,
+        )
 
 
 class FileSource(_RowSettings):
@@ -313,37 +341,9 @@ class FileSource(_RowSettings):
         if self.envelope and self.format != "json":
             message = f"format = {self.format!r}: with an envelope each line of a file is an event in JSON; allowed is json"
             raise ValueError(message)
-        allowed = ("pathGlobFilter",) if self.envelope else _FILE_OPTIONS[self.format]
-        unknown = [name for name in self.options if name.lower() not in {option.lower() for option in allowed}]
-        if unknown:
-            what = "change events" if self.envelope else f"{self.format} files"
-            message = f"options {', '.join(unknown)}: of {what} allowed are {', '.join(allowed)}"
-            raise ValueError(message)
-        _check_file_options({name.lower(): value for name, value in self.options.items()})
+        allowed = () if self.envelope else FILE_OPTIONS.get(self.format, ())
+        check_file_options(self.options, (*allowed, "pathGlobFilter"), "change events" if self.envelope else f"{self.format} files")
         return self
-
-
-def _check_file_options(options: dict[str, str]) -> None:
-    """Raise `ValueError` for values of options, by their names in small letters, that say nothing that can be done."""
-    for pair in (("encoding", "charset"), ("sep", "delimiter")):
-        if all(name in options for name in pair):
-            message = f"options {' and '.join(pair)} are the same; give one of them"
-            raise ValueError(message)
-    for name in ("encoding", "charset"):
-        try:
-            codecs.lookup(options.get(name, "UTF-8"))
-        except LookupError:
-            message = f"{name} = {options[name]!r}: no such encoding; allowed is a name of Python's codecs, e.g. ISO-8859-1"
-            raise ValueError(message) from None
-    for name in ("multiline", "header"):
-        if options.get(name, "true").lower() not in {"true", "false"}:
-            message = f"{name} = {options[name]!r}: allowed are true and false"
-            raise ValueError(message)
-    for name, least in (("sep", 1), ("delimiter", 1), ("quote", 0), ("escape", 0)):
-        text = options.get(name, ",").replace("\\t", "\t")
-        if not least <= len(text) <= 1 or not text.isascii() or text in {"\n", "\r"}:
-            message = f"{name} = {options[name]!r}: allowed is one ASCII character that ends no line{'' if least else ', or none'}"
-            raise ValueError(message)
 
 
 class KafkaSource(_RowSettings):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from lastword.change_data.columns.json_rows import NoEvent
-from lastword.change_data.events.envelopes import Envelope
 from lastword.change_data.events.event_keys import plain_key
 from lastword.checkpoints.queries import stored_micro_batch, stored_positions
 from lastword.compaction.errors import UserError
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from lastword.change_data.events.envelopes import Kind, Truncate
     from lastword.change_data.events.event_keys import KeyFormat
     from lastword.storage.log.topic_log import TopicLog
 
@@ -59,7 +57,7 @@ def open_source(spark: SparkSession, source: FileSource | KafkaSource | RateSour
     match source:
         case FileSource():
             files = open_files(spark, source, log, now_ms=now_ms)
-            return replace(files, envelope=_envelope(source)) if source.envelope else files
+            return replace(files, envelope=source.events) if source.envelope else files
         case KafkaSource():
             return _kafka(spark, source, log, now_ms)
         case _:
@@ -80,33 +78,6 @@ def matching_sources(spark: SparkSession, source: KafkaSource) -> list[tuple[Kaf
         )
         for name in names
     ]
-
-
-def _envelope(source: FileSource | KafkaSource) -> Envelope:
-    """Return how the change events of a source that has an envelope are to be read. Raises `InvalidConfiguration`."""
-    return Envelope(
-        kind=cast("Kind", source.envelope),
-        key=tuple(source.key),
-        key_format=source.key_format,
-        sequence=tuple(source.sequence),
-        sequence_as=source.sequence_as,
-        connector=source.connector,
-        scope=source.scope,
-        truncate=cast("Truncate", source.truncate or "delete-all"),
-        on_snapshot=source.on_snapshot,
-        prefix=source.add_fields_prefix,
-        add_fields=tuple(source.add_fields),
-        headers_prefix=source.add_headers_prefix,
-        add_headers=tuple(source.add_headers),
-        delete_tombstone_handling_mode=source.delete_tombstone_handling_mode,
-        placeholder=source.unavailable_value_placeholder,
-        unresolved=source.on_unresolved,
-        schema=source.schema_ddl,
-        decimal_handling_mode=source.decimal_handling_mode,
-        time_precision_mode=source.time_precision_mode,
-        binary_handling_mode=source.binary_handling_mode,
-        misfit=source.on_misfit,
-    )
 
 
 def _registry(source: KafkaSource, log: TopicLog) -> RegistryDecoder | None:
@@ -148,7 +119,7 @@ def _kafka(spark: SparkSession, source: KafkaSource, log: TopicLog, now_ms: int)
         return replace(_kafka_columns(columns, source, log, now_ms, events), upstream=upstream)
     if source.envelope:
         rows = rows.select("key", "value", "headers", "timestamp", "partition", "offset", *places)
-        return OpenSource(rows=rows, envelope=_envelope(source), events=events, decoder=_registry(source, log), upstream=upstream)
+        return OpenSource(rows=rows, envelope=source.events, events=events, decoder=_registry(source, log), upstream=upstream)
     if not source.mirror:
         return OpenSource(rows=rows.select("key", "value", "headers", "timestamp", *places), upstream=upstream)
     if source.isolation_level == "read_uncommitted":

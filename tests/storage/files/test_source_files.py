@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import bz2
 import contextlib
+import gc
 import gzip
 import io
 import lzma
 import os
 import re
+import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +22,12 @@ from hypothesis import strategies as st
 
 from lastword.change_data.files.file_rows import CorruptFile
 from lastword.compaction.errors import UserError
+from lastword.storage.files.file_format import FileFormat
 from lastword.storage.files.source_files import (
-    FileFormat,
     FileReadLimits,
+    _LentStream,
     _PutBackStream,
+    _wait_for_release,
     check_apart,
     find_files,
     parquet_schema,
@@ -71,6 +75,22 @@ def _rows(path: str, name: str = "json", **options: Any) -> list[str]:
     """Return the rows of a file as text, a malformed one with `!` before it."""
     found = [row for rows in read_texts(path, FileFormat(name=name, **options), {}) for row in rows]
     return [row.text.decode() if row.malformed is None else f"!{row.malformed}" for row in found]
+
+
+@pytest.mark.parametrize("text", ["a,b\n1,2\n", "a,b\n1,2,3\n", "a,a\n1,2\n", 'a\n"x\n'])
+def test_arrow_has_let_go_of_a_csv_file_that_was_read(tmp_path: Path, text: str) -> None:
+    """Whether or not it could be read: else a thread of Arrow's that does so while the process ends would abort it."""
+    path = _write(tmp_path, "a.csv", text.encode())
+    with contextlib.suppress(CorruptFile):
+        list(read_texts(path, FileFormat(name="csv"), {}))
+    assert [thing for thing in gc.get_objects() if isinstance(thing, _LentStream)] == []
+
+
+def test_arrow_is_waited_for_a_while() -> None:
+    """Not for ever: what holds the object may be someone else."""
+    held = _LentStream(_PutBackStream(io.BytesIO(), '"', 1))
+    _wait_for_release([weakref.ref(held)], seconds=0.01)
+    assert held.read() == b""
 
 
 def test_every_file_is_found_whatever_its_name_and_age(tmp_path: Path) -> None:

@@ -91,7 +91,10 @@ def test_changes_in_any_order_are_the_newest_row_of_each_key(
     assert _table(topic) == wanted
 
 
-def test_a_truncate_deletes_what_came_before_it_whenever_it_comes(spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path) -> None:
+@pytest.mark.parametrize("parts", [["seq"], ["seq", "op"]])
+def test_a_truncate_deletes_what_came_before_it_whenever_it_comes(
+    spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path, parts: list[str]
+) -> None:
     """A row from before it that comes later is late; one without a sequence is a dead letter, as is a change without one."""
     topic = logs.create_topic("users", partitions=2, config=_CONFIG)
     changes = [
@@ -107,15 +110,19 @@ def test_a_truncate_deletes_what_came_before_it_whenever_it_comes(spark: SparkSe
         flow = topic.create_auto_cdc_flow(
             _stream(spark, tmp_path / "in"),
             ["id"],
-            "seq",
+            F.struct(*parts) if len(parts) > 1 else "seq",
             apply_as_truncates=F.expr("op = 'TRUNCATE'"),
+            sequence_as="text",
             column_list=["id", "name"],
             trigger=_NOW,
         )
         assert flow.await_termination(90)
     assert _table(topic) == [(3, "new")]
-    letters = sorted((row["reason"], row["detail"][:30]) for row in by_arrow(topic).dead_letters().to_pylist())
-    assert letters == [("no_sequence", "source_sequence null: allowed "), ("truncate", "TRUNCATE without a sequence: w")]
+    letters = sorted((row["reason"], row["detail"]) for row in by_arrow(topic).dead_letters().to_pylist())
+    assert [reason for reason, _ in letters] == ["no_sequence", "truncate"]
+    assert letters[0][1].endswith(": allowed is a value that has an order, in each part of it")
+    named = "seq" if len(parts) == 1 else "Column<'struct(seq, op)'>"
+    assert letters[1][1].startswith(f"TRUNCATE without a sequence: allowed in {named} is a value that has an order")
 
 
 def test_columns_that_are_null_keep_what_they_were(spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path) -> None:

@@ -176,7 +176,7 @@ def test_events_and_parquet_files_that_cannot_be_read_are_named(spark: SparkSess
         (['{"k":1}'], ({"schema": "k int, K string"}, "columns K, k differ in case alone")),
         (['{"k":1}'], ({"schema": "k in"}, "is not SQL DDL")),
         (['{"k":1}'], ({"schema": "k int, __refusal string"}, "columns of these names are lastword's own: __refusal")),
-        (['{"k":1}'], ({"on.null": "keep"}, "on.null = keep needs a schema")),
+        (['{"k":1}'], ({"on.null": "keep", "sequence": ["CAST(k AS INT)"]}, "on.null = keep needs a schema")),
         (['{"k":1}'], ({"format": "parquet"}, "does not say its columns .*1.json")),
     ],
 )

@@ -25,8 +25,9 @@ from lastword.storage.append.dead_letters import read_dead_letters
 from lastword.storage.append.requests import AppendStats, MicroBatch
 from lastword.storage.append.writing import ArrowRows
 from lastword.storage.delta.crash_points import CrashPoint
+from lastword.storage.files.file_format import FileFormat
 from lastword.storage.files.file_listing import FileListing
-from lastword.storage.files.source_files import FileFormat, FoundFile
+from lastword.storage.files.source_files import FoundFile
 from lastword.streaming.append.file_source import FilePlanner, _first_names, file_format_of
 from lastword.streaming.append.file_task import read_as_they_stand
 from lastword.streaming.append.source_settings import FileSource
