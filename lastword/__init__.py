@@ -17,7 +17,8 @@ Packages, from the top down; each one imports only what stands below it (import-
  lastword.cli        the command line                    ┐
  lastword.service    `lastword run` and its settings     │ lastword/
  lastword.status     metrics, health, status page        │
- LogDir, Topic       the Python API                      │   log_dir, handle, topic, arrow_topic, spark_topic, transaction, copying
+ LogDir, Topic       the Python API                      │   log_dir, handle, topic, maintained_topic, arrow_topic, spark_topic,
+                                                         │   transaction, spark_transaction, copying
  lastword.topics     what the methods of a topic do      │
  lastword.spark      session, jars, S3 options           ┘   clock, text
  lastword.streaming  streaming queries                     streaming/
@@ -80,7 +81,8 @@ if TYPE_CHECKING:
     from lastword.copying import copy_topic
     from lastword.log_dir import LogDir
     from lastword.spark.session import spark_session
-    from lastword.spark_topic import SparkBootstrap, SparkTopic, SparkTransaction
+    from lastword.spark_topic import SparkBootstrap, SparkTopic
+    from lastword.spark_transaction import SparkTransaction
     from lastword.storage.append.ranges import AppendedRange
     from lastword.storage.append.requests import AppendResult
     from lastword.storage.reading.key_history import KeyHistory, KeyRecord, KeyStatus
@@ -113,7 +115,7 @@ else:  # a type checker that sees this takes any name for one of ours
         "AppendResult": "lastword.storage.append.requests",
         "SparkBootstrap": "lastword.spark_topic",
         "SparkTopic": "lastword.spark_topic",
-        "SparkTransaction": "lastword.spark_topic",
+        "SparkTransaction": "lastword.spark_transaction",
         "RegistryConfig": "lastword.storage.schema_registry.client",
         "RegistryDecoder": "lastword.storage.schema_registry.decoder",
         **dict.fromkeys(("KeyHistory", "KeyRecord", "KeyStatus"), "lastword.storage.reading.key_history"),

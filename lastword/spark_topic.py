@@ -9,7 +9,8 @@ from pyspark.sql import DataFrame
 
 from lastword.compaction.errors import UserError
 from lastword.compaction.readers import EXPIRATION_MS
-from lastword.compaction.rows.input_columns import check_sequence_column
+from lastword.compaction.rows.input_columns import EventPolicy, check_sequence_column
+from lastword.spark_transaction import SparkTransaction
 from lastword.storage.files.locations import spark_location
 from lastword.storage.ledger.table_columns import keep_columns
 from lastword.storage.reading.time_travel import views_as_of
@@ -18,6 +19,7 @@ from lastword.streaming.append.auto_cdc import AutoCdcFlow, flow_columns, scd_ty
 from lastword.streaming.append.change_rows import change_rows, table_columns
 from lastword.streaming.append.dataframes import DataFrameRows, dataframe_columns
 from lastword.streaming.append.query import Grouping, start_append_query, stop_append_queries, stop_append_query
+from lastword.streaming.append.source_rows import columns_of_words
 from lastword.streaming.reading.changes import changes as every_change
 from lastword.streaming.reading.changes import net_changes
 from lastword.streaming.reading.dataframes import data_records, latest_records, log_records
@@ -25,10 +27,10 @@ from lastword.streaming.reading.decoding import as_table, decoded
 from lastword.streaming.reading.tail import Tail, TailOptions
 from lastword.streaming.reading.tail_source import streaming_frame
 from lastword.topic import AsOf, ChangeBound, Keys, StartingOffsets, Topic
+from lastword.topics.appending import GivenRows, check_envelope, read_words
 from lastword.topics.arguments import check_decoder, read_keys
 from lastword.topics.materializing import start_sink, start_table_query
 from lastword.topics.positions import change_vectors, starting_position
-from lastword.transaction import Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -41,15 +43,17 @@ if TYPE_CHECKING:
 
     from lastword.change_data.events.envelopes import Envelope
     from lastword.change_data.events.event_rows import FrameDecoder
+    from lastword.change_data.frames.row_words import RowArguments
     from lastword.compaction.read_positions import Position
     from lastword.handle import Handle
     from lastword.storage.append.inputs import ArrowInput
-    from lastword.storage.append.requests import AppendResult, EventSource, InputRows
+    from lastword.storage.append.requests import AppendResult, EventSource
     from lastword.storage.log.topic_log import TopicLog
     from lastword.streaming.append.auto_cdc import Names
     from lastword.streaming.append.change_rows import Expression
     from lastword.streaming.append.upstream import Mirror, Upstream
     from lastword.streaming.reading.sinks import Sink
+    from lastword.topics.appending import AppendArguments
     from lastword.topics.materializing import SinkArguments, TableQuery
     from lastword.topics.tables import TableArguments
 
@@ -61,14 +65,6 @@ class SparkBootstrap(NamedTuple):
     position: Position
 
 
-class SparkTransaction(Transaction):
-    """A transaction that also takes DataFrames of Spark; made by `SparkTopic.transaction`."""
-
-    def append(self, rows: DataFrame | ArrowInput) -> AppendResult:
-        """Append rows as part of the transaction, as `Transaction.append`; a DataFrame and Arrow may take turns."""
-        return super().append(rows)
-
-
 class SparkTopic(Topic):
     """A topic whose rows are DataFrames. Make one with `create_topic` or `topic` of `LogDir(spark, …)`."""
 
@@ -77,27 +73,16 @@ class SparkTopic(Topic):
         super().__init__(log_dir, log)
         self._spark = spark
 
-    def append(
-        self,
-        rows: DataFrame | ArrowInput,
-        *,
-        idempotency_key: str | None = None,
-        envelope: Envelope | None = None,
-        decoder: FrameDecoder | None = None,
-        on_invalid: str = "fail",
-        sequence_as: str = "",
-    ) -> AppendResult:
+    def append(self, rows: DataFrame | ArrowInput, **arguments: Unpack[AppendArguments]) -> AppendResult:
         """Append rows in one Delta commit, all of them or none: a DataFrame, whose source is read once, or what `Topic.append` takes.
 
-        Columns, order and errors as `Topic.append`.
+        Arguments, columns, order and errors as `Topic.append`; in the expressions of a DataFrame all of Spark's SQL is allowed.
         """
-        return super().append(
-            rows, idempotency_key=idempotency_key, envelope=envelope, decoder=decoder, on_invalid=on_invalid, sequence_as=sequence_as
-        )
+        return super().append(rows, **arguments)
 
     def transaction(self, transactional_id: str, *, timeout_ms: int | None = None) -> SparkTransaction:
         """Begin a transaction that also takes DataFrames, as `Topic.transaction`."""
-        return SparkTransaction(self._log, self._begun(transactional_id, timeout_ms), self._input, self._clock)
+        return SparkTransaction(self._log, self._begun(transactional_id, timeout_ms), self._read_rows, self._clock)
 
     def append_stream(
         self,
@@ -492,9 +477,22 @@ class SparkTopic(Topic):
         for path in (self._log.paths.log, self._log.paths.dead_letters):
             jvm.org.apache.spark.sql.delta.DeltaLog.invalidateCache(session, jvm.org.apache.hadoop.fs.Path(path))  # type: ignore[union-attr]
 
-    def _input(self, rows: Any, envelope: Envelope | None = None, decoder: FrameDecoder | None = None) -> InputRows:
+    def _read_rows(
+        self, rows: Any, *, envelope: Envelope | None = None, decoder: FrameDecoder | None = None, **words: Unpack[RowArguments]
+    ) -> GivenRows:
         if not hasattr(rows, "sparkSession"):
-            return super()._input(rows, envelope, decoder)
-        if envelope is None:
-            return DataFrameRows(rows, self._stats)
-        return DataFrameRows.of_events(rows, self._stats, envelope, self.name, decoder)
+            return super()._read_rows(rows, envelope=envelope, decoder=decoder, **words)
+        given = read_words(words, topic=self.name)
+        check_envelope(envelope, given, topic=self.name)
+        if envelope is not None:
+            return GivenRows(DataFrameRows.of_events(rows, self._stats, envelope, self.name, decoder))
+        if given is None:
+            check_sequence_column(dataframe_columns(rows.schema), words.get("sequence_as", ""), topic=self.name)
+            return GivenRows(DataFrameRows(rows, self._stats))
+        subject, others = f"append to topic {self.name}", [name for name in rows.columns if name not in given.key]
+        changes = columns_of_words(given, rows.columns, others, subject=subject)
+        made = change_rows(rows, changes, subject=subject)
+        columns = table_columns(rows, changes)
+        if changes.envelope is None and not given.truncate:
+            return GivenRows(DataFrameRows(made, self._stats), columns)
+        return GivenRows(DataFrameRows(made, self._stats, EventPolicy(null_unresolved=True)), columns)

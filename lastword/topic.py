@@ -10,51 +10,48 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from lastword.change_data.events.envelopes import Envelope
-from lastword.change_data.events.event_rows import event_table
 from lastword.compaction.config.topic_config import TopicConfig, describe_topic_config, normalize_overrides
-from lastword.compaction.errors import CommitConflict, HistoryCleaned, InvalidConfiguration, UserError, Violation, check_text
+from lastword.compaction.errors import HistoryCleaned, InvalidConfiguration, UserError, Violation, check_text
 from lastword.compaction.read_positions import Position
 from lastword.compaction.readers import ReaderStanding
-from lastword.compaction.rows.input_columns import check_sequence_column
+from lastword.maintained_topic import MaintainedTopic
 from lastword.storage.append import transactions
 from lastword.storage.append.append import append_rows, check_on_invalid
-from lastword.storage.append.inputs import ArrowInput, arrow_table
 from lastword.storage.append.requests import AppendResult, AppendStats
-from lastword.storage.append.writing import ArrowRows
 from lastword.storage.files.data_reader import named_errors, second_look
 from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.storage.reading.key_history import KeyHistory, key_histories
 from lastword.storage.reading.stale_keys import StaleKey, StaleKeys
 from lastword.storage.reading.time_travel import is_vector, views_as_of
 from lastword.storage.reading.view import newest_view
-from lastword.storage.verify import VerifyReport, verify
 from lastword.topics import decisions, sources, tables
-from lastword.topics.arguments import check_decoder, read_key, read_offsets_by_partition, read_partitions
+from lastword.topics.appending import InputFile, check_envelope, naming_rows, read_frame, read_words
+from lastword.topics.arguments import check_decoder, read_partitions
 from lastword.topics.description import TopicDescription, describe
-from lastword.topics.explanation import PartitionReport, partition_reports
 from lastword.topics.keys import KEY_RECORDS, check_limit, only_history, read_wanted_key
-from lastword.topics.purging import Purge, PurgeReceipt, before_as_ms
 from lastword.topics.sources import SourceDescription, describe_sources
 from lastword.transaction import Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from os import PathLike
+
+    from typing_extensions import Unpack
 
     from lastword.change_data.columns.table_columns import TableColumns
+    from lastword.change_data.events.envelopes import Envelope
     from lastword.change_data.events.event_rows import FrameDecoder
-    from lastword.compaction.planning.log_retention import Deletion
-    from lastword.compaction.planning.receipt import CleaningReceipt
+    from lastword.change_data.frames.row_words import RowArguments
     from lastword.compaction.producers import OpenTransaction, ProducerStamp
     from lastword.handle import Handle
-    from lastword.storage.append.requests import InputRows
+    from lastword.storage.append.inputs import ArrowInput
     from lastword.storage.ledger.decisions import Decisions
     from lastword.storage.log.topic_log import TopicLog
     from lastword.storage.reading.view import View
+    from lastword.topics.appending import FileArguments, GivenRows
     from lastword.topics.tables import TableDescription, TableDetails
 
 #: A key as text (UTF-8), as bytes, or by its columns.
@@ -81,39 +78,13 @@ class PartitionOffsets(NamedTuple):
     log_end: int
 
 
-class Topic:
+class Topic(MaintainedTopic):
     """A topic of a log.dir: what its methods do with every engine. Make one with `LogDir.create_topic` or `LogDir.topic`."""
 
     def __init__(self, log_dir: Handle, log: TopicLog) -> None:
         """Belong to `log_dir`; `log` is the storage below."""
-        self._log_dir = log_dir
-        self._log = log
-        self._clock = log_dir.clock
+        super().__init__(log_dir, log)
         self._stats = AppendStats()
-
-    def __repr__(self) -> str:
-        """Return the name and place, for people."""
-        return f"{type(self).__name__}({self.name!r}, {self._log.paths.root!r})"
-
-    @property
-    def name(self) -> str:
-        """The topic's name."""
-        return self._log.name
-
-    @property
-    def partitions(self) -> int:
-        """The number of partitions, fixed at creation."""
-        return self._log.decisions().partitions
-
-    @property
-    def config(self) -> TopicConfig:
-        """The configuration that holds now: the topic's own settings over the service's over Kafka's defaults."""
-        return self._log.config()
-
-    @property
-    def log(self) -> TopicLog:
-        """The storage below, for tools and tests."""
-        return self._log
 
     def alter_config(self, changes: Mapping[str, object]) -> TopicConfig:
         """Change settings and return what holds now; running appenders and cleaners see it at their next micro-batch.
@@ -145,24 +116,44 @@ class Topic:
         self,
         rows: ArrowInput,
         *,
+        key: str | Sequence[str] = (),
+        value: str = "",
+        columns: str | Sequence[str] = (),
+        drop: str | Sequence[str] = (),
+        tombstone: str = "",
+        sequence: str | Sequence[str] = (),
+        sequence_as: str = "",
+        truncate: str = "",
+        timestamp: str = "",
+        on_null: str = "null",
         idempotency_key: str | None = None,
         envelope: Envelope | None = None,
         decoder: FrameDecoder | None = None,
         on_invalid: str = "fail",
-        sequence_as: str = "",
     ) -> AppendResult:
         """Append rows in one Delta commit, all of them or none.
 
-        InputRows of a partition keep the order of the input. Rule: docs/semantics.md#A.15; Kafka refuses the whole record batch likewise
-        (LogValidator).
+        Rows of a partition keep the order of the input. Rule: docs/semantics.md#A.15; Kafka refuses the whole record batch likewise
+        (LogValidator). Rows with columns of their own become records by the settings of a `[[source]]`: `key`, `tombstone` and so on.
 
         Args:
-            rows: An Arrow table, a Polars or pandas DataFrame, or a list of dicts; a `SparkTopic` also takes a DataFrame of Spark. Columns:
-                key and value (binary, or string as UTF-8; a null value is a tombstone), and if wanted headers (list<struct<key string,
-                value binary>>), timestamp (timestamp, or int64 ms; one without a time zone is UTC), partition (int32) and offset (int64,
-                ascending), and source_sequence (a number, text, time, or a struct of those), by which an event that comes late puts no
-                older state over a newer one: it is left out and counted as `late`. Rule: docs/semantics.md#A.52.
-            sequence_as: `text` if source_sequence is a text, or has one in it; else such a column is refused, as of texts 10 is below 9.
+            rows: An Arrow table, a Polars or pandas DataFrame, or a list of dicts; a `SparkTopic` also takes a DataFrame of Spark. Without
+                `key` the columns are key and value (binary, or string as UTF-8; a null value is a tombstone), and if wanted headers
+                (list<struct<key string, value binary>>), timestamp (timestamp, or int64 ms; one without a time zone is UTC), partition
+                (int32) and offset (int64, ascending), and source_sequence (a number, text, time, or a struct of those), by which an event
+                that comes late puts no older state over a newer one: it is left out and counted as `late`. Rule: docs/semantics.md#A.52.
+            key: The columns of the key: of one its text, of several a JSON object of them.
+            value: The column that is the value; without it the value is a JSON object of columns.
+            columns: The columns of the value; none: all but the key's.
+            drop: Columns that are left out of the value.
+            tombstone: A SQL condition, `op = 'd'`; a row for which it is true deletes its key. Without Spark a part of SQL is allowed, with
+                the same result (docs/append-what-you-have.md).
+            sequence: SQL expressions that order the rows of a key, such as `updated_at`; a row that comes late is left out.
+            sequence_as: What a text in `sequence`, or in source_sequence, is compared as: `text`, with `key` also `number` or `time`; else
+                such a text is refused, as of texts 10 is below 9.
+            truncate: A SQL condition; a row for which it is true deletes every key before it.
+            timestamp: The column of the record's time; none: the time of the append.
+            on_null: `keep`: a column that is null keeps the value of the key's last record.
             envelope: The rows are change events of Debezium (key and value as JSON); partition and offset, if given, are those of the
                 source, and become headers. See `Envelope`.
             decoder: A `RegistryDecoder`, if keys and values of these events are framed for a schema registry.
@@ -173,28 +164,76 @@ class Topic:
         Raises:
             InvalidRecords: The log refuses a row or a column; the message has each reason with a count and an example. Nothing is written.
             InvalidConfiguration: Another `on_invalid`.
+            UserError: An argument is not allowed, or names a column that the rows do not have.
         """
+        check_decoder(decoder, envelope, subject=f"topic {self.name}")
+        given = self._read_rows(
+            rows,
+            envelope=envelope,
+            decoder=decoder,
+            key=key,
+            value=value,
+            columns=columns,
+            drop=drop,
+            tombstone=tombstone,
+            sequence=sequence,
+            sequence_as=sequence_as,
+            truncate=truncate,
+            timestamp=timestamp,
+            on_null=on_null,
+        )
+        return self._append(given, idempotency_key, on_invalid)
+
+    def append_file(
+        self,
+        path: str | PathLike[str] | IO[bytes],
+        *,
+        envelope: Envelope | None = None,
+        idempotency_key: str | None = None,
+        on_invalid: str = "fail",
+        **arguments: Unpack[FileArguments],
+    ) -> AppendResult:
+        """Append a file in one Delta commit, all of it or nothing, without Spark; it may be larger than memory.
+
+        Args:
+            path: The path or URI of a Parquet, Arrow (Feather), JSON or CSV file; JSON and CSV may be compressed: gz, bz2, xz, zst, lz4.
+                Or a stream of bytes, such as `sys.stdin.buffer`, which is copied to a temporary file first.
+            envelope: Each line is a change event of Debezium.
+            idempotency_key: As `append`.
+            on_invalid: As `append`.
+            **arguments: `key`, `tombstone` and so on, as `append`; without `key` a Parquet or Arrow file has the columns key and value.
+                `format`: parquet, arrow, json or csv; none: what the file begins with, or its name says. `schema`: the columns of JSON or
+                CSV as SQL DDL; none: keys and values are what stands in the file, and expressions see texts. `options` of JSON and CSV,
+                by Spark's names: encoding, multiLine, sep, quote, escape, header. `lines`, with an envelope, says what a line is:
+                `records` of Kafka, or `values`; none: each line says it.
+
+        Raises:
+            InvalidRecords: As `append`; the message names the file, and of a line of JSON its number.
+            UserError: There is no such file, it cannot be read, or an argument is not allowed.
+        """
+        file = InputFile(arguments=arguments, envelope=envelope)
+        with file.open(self._log, path) as given, naming_rows(path):
+            given.report_missing(self._log, path)
+            return self._append(given, idempotency_key, on_invalid)
+
+    def _append(self, given: GivenRows, idempotency_key: str | None, on_invalid: str) -> AppendResult:
         if idempotency_key is not None:
             check_text(f"topic {self.name}: idempotency_key", idempotency_key)
         check_on_invalid(on_invalid, subject=f"append to topic {self.name}")
-        check_decoder(decoder, envelope, subject=f"topic {self.name}")
-        given = self._input(rows, envelope, decoder)
-        if envelope is None or sequence_as:
-            check_sequence_column(given.columns, sequence_as, topic=self.name)
-        return append_rows(
-            self._log, given, now_ms=self._clock(), stats=self._stats, idempotency_key=idempotency_key, on_invalid=on_invalid
+        now_ms = self._clock()
+        result = append_rows(
+            self._log, given.rows, now_ms=now_ms, stats=self._stats, idempotency_key=idempotency_key, on_invalid=on_invalid
         )
+        given.keep_columns(self._log, now_ms=now_ms)
+        return result
 
-    def _input(self, rows: Any, envelope: Envelope | None = None, decoder: FrameDecoder | None = None) -> InputRows:
+    def _read_rows(
+        self, rows: Any, *, envelope: Envelope | None = None, decoder: FrameDecoder | None = None, **words: Unpack[RowArguments]
+    ) -> GivenRows:
         """Return what was given to `append` as the input of an append."""
-        given: Any = envelope
-        if given is not None and not isinstance(given, Envelope):
-            message = f"topic {self.name}: envelope = {given!r}: allowed is an Envelope, e.g. Envelope(kind='debezium-flat')"
-            raise UserError(message)
-        table = arrow_table(rows, topic=self.name)
-        if envelope is None:
-            return ArrowRows(table)
-        return ArrowRows(event_table(table, envelope, decoder, topic=self.name), envelope.policy)
+        given_words = read_words(words, topic=self.name)
+        check_envelope(envelope, given_words, topic=self.name)
+        return read_frame(rows, given_words, envelope, decoder, topic=self.name, sequence_as=words.get("sequence_as", ""))
 
     def stale_keys(self) -> tuple[StaleKey, ...]:
         """Return the keys whose last record is stale, as a newer row of theirs is a dead letter; the one that is longest stale comes first.
@@ -263,7 +302,7 @@ class Topic:
         `timeout_ms` (default: the topic's transaction.timeout.ms) is aborted by the service. Rule: KIP-98. Raises `UserError` for the id
         of a streaming query, whose micro-batches would be lost.
         """
-        return Transaction(self._log, self._begun(transactional_id, timeout_ms), self._input, self._clock)
+        return Transaction(self._log, self._begun(transactional_id, timeout_ms), self._read_rows, self._clock)
 
     def _table_columns(self, schema: str | None = None) -> TableColumns:
         """Return the columns of the table whose rows the topic holds: those that its sources say, or `schema` gives as SQL DDL.
@@ -403,76 +442,3 @@ class Topic:
         Only for the last stable offset files are read: those with records of producers that came since anybody asked for it.
         """
         return describe(self._log, now_ms=self._clock())
-
-    def clean(self, *, force: bool = False) -> list[CleaningReceipt]:
-        """Clean every eligible partition once and return their receipts; an empty list when nothing is eligible.
-
-        Eligible: the dirty ratio is above `min.cleanable.dirty.ratio`, or `max.compaction.lag.ms` is exceeded, or the horizon of a
-        tombstone or marker has passed. With `force` neither the ratio nor failures before matter; what the last stable offset,
-        `min.compaction.lag.ms` or the active segment protect stays as it is. Rules: docs/semantics.md#A.19, docs/semantics.md#3 to
-        docs/semantics.md#11, KIP-58, KIP-354, KIP-534.
-        """
-        return self._log_dir.idle_cleaner(self._log).clean(self._log, self._log_dir.session, clock_ms=self._clock, force=force)
-
-    def explain(self, *, force: bool = False) -> list[PartitionReport]:
-        """Return for each partition what would be cleaned now, or which bound or threshold holds it back, and until when.
-
-        With `force` as `clean` with it would see them.
-        """
-        cleaner = self._log_dir.cleaner
-        plan, _ = cleaner.plan(self._log, now_ms=self._clock(), force=force)
-        return partition_reports(plan, self._log.decisions().cleaning_failures())
-
-    def preview_clean(self, *, force: bool = False) -> list[CleaningReceipt]:
-        """Return the receipts that `clean` would write in its first round, without writing anything: rows and bytes to go, by reason."""
-        return self._log_dir.cleaner.preview(self._log, self._log_dir.session, now_ms=self._clock(), force=force)
-
-    def receipts(self, partition: int | None = None) -> list[CleaningReceipt]:
-        """Return the receipts of the cleanings that the log still contains, oldest first."""
-        self._log.sync_ledger_with_history()
-        return self._log.receipts(None if partition is None else self._log.check_partition(partition))
-
-    def apply_retention(self) -> dict[int, Deletion]:
-        """Delete the segments that log start, retention.bytes and retention.ms allow to go; return what went, by partition.
-
-        Paused partitions are left alone. Rule: docs/semantics.md#14 (UnifiedLog.deleteOldSegments).
-        """
-        return self._log_dir.idle_cleaner(self._log).apply_retention(self._log, now_ms=self._clock())
-
-    def delete_records(self, before: Mapping[int, int]) -> dict[int, int]:
-        """Delete the records below an offset, by partition; return the log start offsets that hold then (Kafka's DeleteRecords).
-
-        An offset of -1 means the log end. Readers see none of them from now on, whatever table version they ask for; segments that lie
-        wholly below are removed at once, or by the service after the cleaning in hand, and files when VACUUM removes them. Raises
-        `OffsetOutOfRange` naming what is allowed, `PolicyViolation` for cleanup.policy = compact alone, as Kafka does, and `UserError` for
-        a mirror, which follows its source. Rule: docs/semantics.md#A.41.
-        """
-        moment, before = self._clock(), read_offsets_by_partition(before, argument="before")
-        rose = decisions.delete_records(self._log, before, now_ms=moment)
-        if rose and not self._log_dir.cleaner.locks.is_held(self._log):  # it is not waited for: the decision holds as it is
-            with suppress(CommitConflict):  # asked for again, -1 would mean another log end
-                self._log_dir.idle_cleaner(self._log).apply_retention(self._log, now_ms=moment, heeds_claims=True)
-        today = self._log.decisions()
-        return {partition: today.log_start_offset(partition) for partition in before}
-
-    def purge(self, key: str | bytes, *, before: datetime | str | int | None = None) -> PurgeReceipt:
-        """Erase a key (a string is UTF-8): from the log, registered targets and dead letters, and from every file; return the receipt.
-
-        With `before` (a datetime, ISO 8601 text or ms; without a zone UTC) a key whose newest record is not older keeps that one. Raises
-        `PurgeIncomplete` naming what holds it back or remains: the bound, the files; purging again goes on from there. Raises `UserError`
-        for a topic that mirrors another or is not compacted. Rule: ADR 0013.
-        """
-        wanted = read_key(key)
-        return Purge(self._log_dir, self._log, wanted, before_ms=before_as_ms(before), now_ms=self._clock()).run()
-
-    def pause(self, partition: int | None = None) -> dict[int, int]:
-        """Pause cleaning and retention of one partition, or of all; return the number of pauses by partition. Each needs a `resume`."""
-        return decisions.count_pauses(self._log, partition, 1, now_ms=self._clock())
-
-    def resume(self, partition: int | None = None) -> dict[int, int]:
-        """Take one pause away from a partition, or from all that have one; return the pauses that are left."""
-        return decisions.count_pauses(self._log, partition, -1, now_ms=self._clock())
-
-    def verify(self) -> VerifyReport:
-        """Check the invariants of the log: offsets unique and ascending, slices disjoint, only commits of ours; reads every offset."""
-        return verify(self._log)

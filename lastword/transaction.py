@@ -10,7 +10,7 @@ with topic.transaction("prices-loader") as txn:    # begun: another instance wit
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lastword.compaction.errors import InvalidTransactionState
 from lastword.compaction.producers import Control, ProducerStamp
@@ -21,19 +21,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
+    from typing_extensions import Unpack
+
+    from lastword.change_data.frames.row_words import RowArguments
     from lastword.storage.append.inputs import ArrowInput
-    from lastword.storage.append.requests import InputRows
     from lastword.storage.log.topic_log import TopicLog
+    from lastword.topics.appending import GivenRows
 
 
 class Transaction:
     """One transaction of one transactional.id; made by `Topic.transaction`."""
 
-    def __init__(self, log: TopicLog, stamp: ProducerStamp, as_input: Callable[[Any], InputRows], clock_ms: Callable[[], int]) -> None:
-        """Append with the producer id and epoch of `stamp`, which the ledger has. `as_input` turns the argument of `append` into rows."""
+    def __init__(self, log: TopicLog, stamp: ProducerStamp, read_rows: Callable[..., GivenRows], clock_ms: Callable[[], int]) -> None:
+        """Append with the producer id and epoch of `stamp`, which the ledger has. `read_rows` turns the arguments of `append` into rows."""
         self._log = log
         self._stamp = stamp
-        self._input = as_input
+        self._read_rows = read_rows
         self._clock = clock_ms
         self._stats = AppendStats()
         self._versions: list[int] = []
@@ -49,17 +52,20 @@ class Transaction:
         """The epoch that its records carry."""
         return self._stamp.epoch
 
-    def append(self, rows: ArrowInput) -> AppendResult:
+    def append(self, rows: ArrowInput, **words: Unpack[RowArguments]) -> AppendResult:
         """Append rows as part of the transaction, in one Delta commit; columns as `Topic.append` takes them, without producer or offset.
+
+        `words` are arguments of `Topic.append`: `key`, `tombstone`, `drop` …; not `sequence`, as rows of a transaction come in its order.
 
         Raises `InvalidRecords` (nothing of the call is written; the transaction is still open), `ProducerFenced` when another instance has
         taken over, `InvalidTransactionState` after the end, and when a RESTORE took back what was appended before.
         """
         self._check_open("append to")
-        given = self._input(rows)
-        result = transactions.append(self._log, given, self._stamp, now_ms=self._clock(), stats=self._stats, versions=self._versions)
+        given = self._read_rows(rows, **words)
+        result = transactions.append(self._log, given.rows, self._stamp, now_ms=self._clock(), stats=self._stats, versions=self._versions)
         if result.table_version is not None:
             self._versions.append(result.table_version)
+        given.keep_columns(self._log, now_ms=self._clock())
         return result
 
     def commit(self) -> AppendResult:

@@ -30,17 +30,17 @@ CEILINGS: Final = {
     "class names with two meanings": 0,
     "noqa": 139,
     "type: ignore": 20,
-    "monkeypatch.setattr in tests": 35,
+    "monkeypatch.setattr in tests": 34,
 }
 #: Lines of the product by room.
 ROOMS: Final = {
-    "lastword": 10361,
+    "lastword": 11078,
     "pyspark_lastword": 445,
-    "streaming": 5812,
-    "storage": 16170,
+    "streaming": 5821,
+    "storage": 16512,
     "change_data": 7375,
     "checkpoints": 215,
-    "compaction": 6214,
+    "compaction": 6293,
 }
 _MOST_LINES, _MOST_BRANCHES = 60, 15
 _BRANCHES: Final = (ast.If, ast.For, ast.While, ast.AsyncFor, ast.IfExp, ast.ExceptHandler, ast.BoolOp, ast.comprehension, ast.match_case)

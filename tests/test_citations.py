@@ -5,7 +5,7 @@
  docs/semantics.md#3.2             a page, and in it `<a id="3.2"></a>`, a heading with `{ #3.2 }`, or the slug of a heading
  [rule A.7](../semantics.md#A.7)   the same, seen from the page that has the link
  ADR 0013                          docs/adr/0013-….md
- `lastword.topic.Topic.purge`      a module, and a name in its source
+ `lastword.topic.Topic.append`     a module, and a name in its source
  `TopicLog.snapshot`               a member of a class of the product, or of one that it inherits from
  `storage/delta/commit.py`         a file or a folder
 ```

@@ -269,6 +269,10 @@ def _without_examples(text: str) -> tuple[str, tuple[str, ...]]:
     return "\n\n".join(prose), tuple(examples)
 
 
+#: Members that a class has of one which is not public itself are shown with it.
+_INHERITED: Final = {"Topic": ("    options:", "      inherited_members: true")}
+
+
 def api_page() -> str:
     """Return the page of every public name, each as a directive from which mkdocstrings shows its docstrings and signatures."""
     named = {name: getattr(lastword, name) for name in lastword.__all__ if name != "__version__"}
@@ -285,7 +289,7 @@ def api_page() -> str:
     for title, names in sections.items():
         lines += [f"## {title}", ""]
         for name in names:
-            lines += [f"::: {named[name].__module__}.{name}", ""]
+            lines += [f"::: {named[name].__module__}.{name}", *_INHERITED.get(name, ()), ""]
     return "\n".join(lines)
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import typer
-from pyarrow import feather
 
+from lastword.cli.mistakes import usage_mistake
 from lastword.cli.options import (
     Json,
     LogDirOption,
@@ -24,55 +23,51 @@ from lastword.cli.options import (
     service_settings,
     tell,
 )
-from lastword.compaction.errors import InvalidConfiguration, UserError, Violation
+from lastword.compaction.errors import UserError
 from lastword.service.signals import StopSignals
 from lastword.storage.append.dead_letters import read_dead_letters
+from lastword.topics.appending import InputFile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lastword.service.settings import Settings
     from lastword.storage.log.topic_log import TopicLog
+    from lastword.streaming.append.source_settings import FileSource
     from lastword.topic import Topic as LogTopic
+    from lastword.topics.appending import FileArguments
 
-_PARQUET_MAGIC: Final = b"PAR1"
-_ARROW_MAGIC: Final = b"ARROW1"
-
-
-#: The options of a streaming query by parameter name; files that hold key and value need none of them.
-_OF_A_QUERY: Final = {
-    "key": "--key",
-    "file_format": "--format",
-    "value": "--value",
-    "tombstone": "--tombstone",
-    "sequence": "--sequence",
-    "truncate": "--truncate",
-    "envelope": "--envelope",
-    "drop": "--drop",
-    "timestamp": "--timestamp",
-    "schema": "--schema",
-    "option": "--option",
-    "on_corrupt_file": "--on-corrupt-file",
-    "name": "--name",
-    "follow": "--follow",
-}
+#: The settings of a source that are arguments of `Topic.append`.
+_WORDS: Final = ("key", "value", "columns", "drop", "tombstone", "sequence", "sequence.as", "truncate", "timestamp", "on.null")
+#: The options of a streaming query by parameter name.
+_OF_A_QUERY: Final = {"on_corrupt_file": "--on-corrupt-file", "name": "--name", "follow": "--follow"}
 
 
 def append(
     ctx: typer.Context,
     topic: Topic,
-    files: Annotated[list[Path] | None, typer.Argument(help="Parquet or Arrow files with the columns key and value.")] = None,
+    files: Annotated[list[str] | None, typer.Argument(help="Parquet, Arrow, JSON or CSV files; - is standard input.")] = None,
     path: Annotated[str, typer.Option(help="Directory, file or glob of the files of a streaming query.")] = "",
     key: Annotated[list[str] | None, typer.Option(help="Key column. May be repeated.")] = None,
-    file_format: Annotated[str, typer.Option("--format", help="File format: json, csv or parquet.")] = "json",
+    file_format: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            help="json, csv, parquet, and of FILES arrow. Default: what a file begins with, or its name says; with --path json.",
+        ),
+    ] = "",
     value: Annotated[str, typer.Option(help="Value column. Default: all other columns as JSON.")] = "",
+    columns: Annotated[list[str] | None, typer.Option(help="Column of the JSON value. May be repeated.")] = None,
     tombstone: Annotated[str, typer.Option(help="SQL condition for deletes, e.g. \"op = 'd'\".")] = "",
     sequence: Annotated[
         list[str] | None, typer.Option(help="SQL expression that orders the rows of a key: a late row changes nothing. May be repeated.")
     ] = None,
+    sequence_as: Annotated[str, typer.Option(help="What a text of --sequence is compared as: number, time or text.")] = "",
     truncate: Annotated[str, typer.Option(help="SQL condition for rows that delete every key before them; needs --sequence.")] = "",
     envelope: Annotated[str, typer.Option(help="debezium or debezium-flat: the lines of JSON files are change events.")] = "",
     drop: Annotated[list[str] | None, typer.Option(help="Column to omit from the JSON value. May be repeated.")] = None,
     timestamp: Annotated[str, typer.Option(help="Column of the record timestamp.")] = "",
+    on_null: Annotated[str, typer.Option(help="keep: a column that is null keeps the value of the key's last record.")] = "null",
     schema: Annotated[str, typer.Option(help="Columns as SQL DDL. Default: keys and values as they stand in the file.")] = "",
     option: Annotated[
         list[str] | None, typer.Option(help="Option of the file format, e.g. encoding=ISO-8859-1, multiLine=true, sep=;. May be repeated.")
@@ -92,49 +87,72 @@ def append(
     as_json: Json = False,
     log_dir: LogDirOption = "",
 ) -> None:
-    """Append Parquet or Arrow files that hold key and value (append fruit-prices monday.parquet), or new files by a query with --path.
+    """Append files without a JVM (append orders monday.parquet --key order_id), or new files by a query of Spark with --path.
 
-    FILES are appended one commit each, without a JVM. With --path each file is appended exactly once, also after a crash. Refused rows and
-    files become dead letters, which the result counts; exit code 1 if there were some and nothing was appended.
+    Each of FILES is one commit, whole or not at all. Without --key a Parquet or Arrow file holds the columns key and value. With --path
+    each file is appended exactly once, also after a crash. Refused rows and files become dead letters, which the result counts; exit
+    code 1 if there were some and nothing was appended.
 
-    Example: lastword append fruit-prices --path 'incoming/*.json' --key fruit --tombstone "op = 'd'" --drop op
+    Example: lastword append orders monday.csv.gz --key order_id --tombstone "op = 'd'" --drop op
     """
     _check_input(files, path, idempotency_key, has_key=bool(key or envelope))
+    texts = {"value": value, "tombstone": tombstone, "sequence.as": sequence_as, "truncate": truncate, "timestamp": timestamp}
+    lists = {"key": key or [], "columns": columns or [], "sequence": sequence or [], "drop": drop or []}
+    words: dict[str, Any] = {**texts, **lists, "on.null": on_null}
+    source = {"name": name, "topic": topic, "envelope": envelope, "schema": schema, "options": config_pairs(option), **words}
     if files:
-        refuse_options(ctx, _OF_A_QUERY, "only with --path: FILES hold the columns key and value, which are appended as they stand")
-        grown, refused = _append_files(open_log_dir(log_dir).topic(topic), files, idempotency_key, on_invalid or "fail")
+        refuse_options(ctx, _OF_A_QUERY, "only with --path, which starts a query")
+        file = _input_file(source, file_format, log_dir)
+        grown, refused = _append_files(open_log_dir(log_dir).topic(topic), files, file, idempotency_key, on_invalid or "fail")
         _tell_result(topic, grown, refused, "", as_json=as_json)
         raise typer.Exit(1 if refused and not grown else 0)
-    texts = {"name": name, "topic": topic, "format": file_format, "path": path, "value": value, "tombstone": tombstone}
-    texts |= {"truncate": truncate, "envelope": envelope, "timestamp": timestamp, "schema": schema, "on.corrupt.file": on_corrupt_file}
-    texts |= {"on.invalid": on_invalid or "dead-letter", "trigger": "" if follow else "available-now"}
-    lists = {"key": key or [], "sequence": sequence or [], "drop": drop or []}
-    grown, refused, is_stopped = _append_by_query({**texts, **lists, "options": config_pairs(option)}, topic, log_dir)
+    source |= {"format": file_format or "json", "path": path, "on.corrupt.file": on_corrupt_file}
+    source |= {"on.invalid": on_invalid or "dead-letter", "trigger": "" if follow else "available-now"}
+    grown, refused, is_stopped = _append_by_query(source, topic, log_dir)
     _tell_result(topic, grown, refused, "stopped; " if is_stopped else "", as_json=as_json)
     raise typer.Exit(1 if refused and not grown and not is_stopped else 0)
 
 
-def _check_input(files: list[Path] | None, path: str, idempotency_key: str | None, *, has_key: bool) -> None:
+def _check_input(files: list[str] | None, path: str, idempotency_key: str | None, *, has_key: bool) -> None:
     """Raise an error unless the command line names either FILES or a --path, whose rows have a key."""
-    subject = "the command line"
     if bool(files) == bool(path):
-        allowed = "either FILES (Parquet or Arrow, with the columns key and value), or --path with --key"
-        raise InvalidConfiguration(subject, [Violation(key="FILES", value=" ".join(map(str, files or [])) or "nothing", allowed=allowed)])
+        allowed = "either FILES, or --path with --key"
+        raise usage_mistake(name="FILES", value=" ".join(files or []) or "nothing", allowed=allowed)
     if path and idempotency_key is not None:
-        message = "--idempotency-key belongs to FILES: with --path a query appends each file once"
-        raise UserError(message)
+        allowed = "this option with FILES alone; with --path a query appends each file once"
+        raise usage_mistake(name="--idempotency-key", value=idempotency_key, allowed=allowed)
     if path and not has_key:
         allowed = "at least one column of the files, which are the key: --key COLUMN; or --envelope"
-        raise InvalidConfiguration(subject, [Violation(key="--key", value="nothing", allowed=allowed)])
+        raise usage_mistake(name="--key", value="nothing", allowed=allowed)
+    if files and files.count("-") > 1:
+        raise usage_mistake(name="FILES", value="- -", allowed="standard input once, as it can be read once")
+
+
+def _input_file(source: dict[str, Any], file_format: str, log_dir: str) -> InputFile:
+    """Return how FILES are read, by the settings of a source."""
+    given: FileArguments = {"format": file_format, "options": source["options"]}
+    if not source["envelope"]:
+        words = cast("FileArguments", {name.replace(".", "_"): source[name] for name in _WORDS})
+        return InputFile(arguments={**given, **words, "schema": source["schema"]})
+    settings = _check_source({**source, "format": file_format or "json", "path": "FILES"}, log_dir)
+    checked = cast("FileSource", settings.sources[0])
+    lines = "" if checked.are_records is None else "records" if checked.are_records else "values"
+    return InputFile(arguments={**given, "lines": lines}, envelope=checked.events)
+
+
+def _check_source(source: dict[str, Any], log_dir: str) -> Settings:
+    """Return the settings of a service with one source; raise `InvalidConfiguration` with all that is wrong with it."""
+    from lastword.service.settings import checked_settings  # noqa: PLC0415  pydantic takes a tenth of a second
+
+    settings = {**service_settings(log_dir), "sources": [source], "http": {"listen": ""}}
+    return checked_settings(settings, subject="the command line")
 
 
 def _append_by_query(source: dict[str, Any], topic: str, log_dir: str) -> tuple[int, Counter[str], bool]:
     """Run the append query of a source; return how many records it brought, its dead letters by reason, and whether a signal stopped it."""
-    settings = {**service_settings(log_dir), "sources": [source], "http": {"listen": ""}}
     from lastword.service.service import Service  # noqa: PLC0415  starts Spark; FILES need none
-    from lastword.service.settings import checked_settings  # noqa: PLC0415  as above
 
-    checked = checked_settings(settings, subject="the command line")
+    checked = _check_source(source, log_dir)
     open_log_dir(log_dir).topic(topic)  # before Spark is started, which takes seconds
     with StopSignals() as signals:
         service = Service(checked, cleaning=False, store=connection_options(), signals=signals)
@@ -157,39 +175,41 @@ def _count_refusals(log: TopicLog) -> Counter[str]:
     return Counter(str(dead_letter["reason"]) for dead_letter in read_dead_letters(log.paths.dead_letters, log.storage_options))
 
 
-def _append_files(topic: LogTopic, files: Sequence[Path], idempotency_key: str | None, on_invalid: str) -> tuple[int, Counter[str]]:
+def _append_files(
+    topic: LogTopic, files: Sequence[str], file: InputFile, idempotency_key: str | None, on_invalid: str
+) -> tuple[int, Counter[str]]:
     """Append files, a commit each, and return how many records they brought, and how many dead letters by reason."""
-    twice = sorted(name for name, count in Counter(file.name for file in files).items() if count > 1)
+    names = [name.rpartition("/")[2] for name in files]
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if idempotency_key is not None and twice:
-        message = (
-            f"--idempotency-key: several FILES are called {', '.join(twice)}, and would be taken for one; append them by separate commands"
-        )
-        raise UserError(message)
-    tables = [(file, _read(file)) for file in files]  # a file that cannot be read is named before anything is appended
-    grown, refused = 0, Counter[str]()
-    for file, table in tables:
-        key = None if idempotency_key is None else f"{idempotency_key}/{file.name}"
-        result = topic.append(table, idempotency_key=key, on_invalid=on_invalid)
+        allowed = "files of different names, as a name tells what was appended before; append those of one name by separate commands"
+        raise usage_mistake(name="FILES", value=", ".join(twice), allowed=allowed)
+    for path in files:  # a file that cannot be read, or lacks a column, is named before anything is appended
+        if path != "-":
+            with file.open(topic.log, path):
+                pass
+    grown, refused, done = 0, Counter[str](), list[str]()
+    for path, name in zip(files, names, strict=True):
+        key = None if idempotency_key is None else f"{idempotency_key}/{name}"
+        try:
+            result = topic.append_file(
+                sys.stdin.buffer if path == "-" else path,
+                envelope=file.envelope,
+                idempotency_key=key,
+                on_invalid=on_invalid,
+                **file.arguments,
+            )
+        except UserError as error:
+            if not done:
+                raise
+            message = f"{error}\nappended before it, with {grown:,} records: {', '.join(done)}"
+            raise UserError(message) from error
+        done.append(path)
         grown += result.record_count
         refused.update(result.refused)
         if result.replayed:
-            notes.print(f"{file} was appended before under {idempotency_key}/{file.name}; nothing is appended", soft_wrap=True)
+            notes.print(f"{path} was appended before under {key}; nothing is appended", soft_wrap=True)
     return grown, refused
-
-
-def _read(file: Path) -> pa.Table:
-    try:
-        with file.open("rb") as stream:
-            magic = stream.read(len(_ARROW_MAGIC))
-        if magic.startswith(_PARQUET_MAGIC):
-            return pq.ParquetFile(file).read()
-        if magic == _ARROW_MAGIC:
-            return feather.read_table(file)
-    except (OSError, pa.ArrowException) as error:
-        message = f"{file} cannot be read: {error}"
-        raise UserError(message) from error
-    message = f"{file} is neither a Parquet nor an Arrow file; for other formats use --path with --format and --key"
-    raise UserError(message)
 
 
 def run(

@@ -4,6 +4,7 @@
  description    metadata of a topic            explanation    why a partition is or is not cleaned now
  decisions      log starts, rolls, pauses      positions      where a reader starts
  sources        of change events: epochs, retired ones, what a snapshot lacks
+ appending      what `append` is given: records, frames, files, change events
  arguments      keys, partitions and columns that a caller names
  queries        SQL over topics
  keys           the key that `get` is asked for

@@ -136,7 +136,7 @@ class Purge:
         self._done = _Done()
 
     def run(self) -> PurgeReceipt:
-        """Erase the key and return the receipt; see `lastword.topic.Topic.purge`."""
+        """Erase the key and return the receipt; see `lastword.maintained_topic.MaintainedTopic.purge`."""
         self._check()
         self._erase_from_log()
         crash_points.reached(CrashPoint.PURGE_CLEANED)

@@ -283,7 +283,7 @@ class Append:
                 )
                 raise InvalidRecords(message)
         elif is_sequenced(self.state.snapshot, self.state.decisions):
-            message = f"topic {self.log.name} orders its records by source_sequence; add this column to the rows"
+            message = f"topic {self.log.name} orders its records by source_sequence; add this column to the rows, or give sequence"
             raise InvalidRecords(message)
 
     def _active_segments(self) -> tuple[ActiveSegment, ...]:

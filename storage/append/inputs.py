@@ -24,20 +24,21 @@ class ArrowStream(Protocol):
 ArrowInput: TypeAlias = ArrowStream | Sequence[Mapping[str, Any]]
 
 
-def arrow_table(data: object, *, topic: str) -> pa.Table:
+def arrow_table(data: object, *, topic: str, are_records: bool = True) -> pa.Table:
     """Return data as an Arrow table.
 
     Args:
         data: A `pyarrow` table, record batch or reader; anything with `__arrow_c_stream__` or `__arrow_c_array__` (Polars, DuckDB); a
             pandas DataFrame, whose index is left out; or a list of dicts, of which a key that is missing is null.
         topic: The topic's name, for messages.
+        are_records: Dicts are records, which have a key and a value.
 
     Raises:
         InvalidRecords: It is none of these, or the values of a column have different types, or are none that Arrow can hold.
     """
     try:
-        return _table(data)
-    except _WrongColumn as error:
+        return _table(data, are_records=are_records)
+    except _UnreadableColumn as error:
         message = f"topic {topic} cannot take these rows: {error}"
         raise InvalidRecords(message) from error
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
@@ -48,18 +49,18 @@ def arrow_table(data: object, *, topic: str) -> pa.Table:
         raise InvalidRecords(message) from error
 
 
-class _WrongColumn(ValueError):
+class _UnreadableColumn(ValueError):
     """A column whose values Arrow cannot hold; the text names it."""
 
 
-def _table(data: Any) -> pa.Table:
+def _table(data: Any, *, are_records: bool) -> pa.Table:
     if isinstance(data, pa.Table):
         return data
     if isinstance(data, pa.RecordBatch):
         return pa.Table.from_batches([data])
     if isinstance(data, pa.RecordBatchReader):
         return data.read_all()
-    library, is_frame = type(data).__module__.partition(".")[0], hasattr(data, "columns")
+    library, is_frame = type(data).__module__.partition(".")[0], hasattr(type(data), "columns") or hasattr(data, "columns")
     if library == "pandas" and is_frame:
         return _table_of_pandas(data)
     if library == "polars" and is_frame:
@@ -68,7 +69,7 @@ def _table(data: Any) -> pa.Table:
     if exports_arrow and (is_frame or library not in {"pandas", "polars"}):  # a Series of either has no columns
         return pa.table(data)
     if isinstance(data, Sequence) and not isinstance(data, (str, bytes)) and all(isinstance(row, Mapping) for row in data):
-        return _table_of_dicts(data)
+        return _table_of_dicts(data, are_records=are_records)
     message = f"{_other_rows(data)}allowed are {_TAKEN}"
     raise TypeError(message)
 
@@ -85,17 +86,18 @@ def _table_of_pandas(frame: Any) -> pa.Table:
     return pa.table({name: _column(name, frame.iloc[:, number]) for number, name in enumerate(names)})
 
 
-def _table_of_dicts(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    names: dict[Any, None] = dict.fromkeys(["key", "value", *(name for row in rows for name in row)])
+def _table_of_dicts(rows: Sequence[Mapping[str, Any]], *, are_records: bool) -> pa.Table:
+    own = ["key", "value"] if are_records else []
+    names: dict[Any, None] = dict.fromkeys([*own, *(name for row in rows for name in row)])
     for name in names:
         if not isinstance(name, str) or not _is_utf8(name):
             message = f"column {name!r}: allowed are names that are texts"
-            raise _WrongColumn(message)
+            raise _UnreadableColumn(message)
     return pa.table({name: _column(name, [row.get(name) for row in rows]) for name in names})
 
 
 def _column(name: str, values: Any) -> pa.Array:
-    """Return the values of one column, of a list or a pandas Series; raise `_WrongColumn` that names the first that Arrow cannot hold."""
+    """Return the values of a column, of a list or a pandas Series; raise `_UnreadableColumn` that names what Arrow cannot hold."""
     try:
         return _array(values)
     except UnicodeEncodeError:
@@ -106,7 +108,7 @@ def _column(name: str, values: Any) -> pa.Array:
         message = f"column {name} = {wrong}: allowed are whole numbers of 64 bits, with a sign or without one"
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         message = f"column {name}: {error}; each column needs one type"
-    raise _WrongColumn(message)
+    raise _UnreadableColumn(message)
 
 
 def _array(values: Any) -> pa.Array:
@@ -135,8 +137,11 @@ def _texts_of(value: object) -> str:
 
 
 def _check_objects(frame: Any) -> None:
-    """Raise `_WrongColumn` for a column of Python's objects, of which Polars hands over the addresses."""
+    """Raise `TypeError` for a LazyFrame, `_UnreadableColumn` for a column of Python's objects, of which Polars hands over the addresses."""
+    if type(frame).__name__ == "LazyFrame":
+        message = "call its method collect() first, which gives a Polars DataFrame"
+        raise TypeError(message)
     for name, data_type in getattr(frame, "schema", {}).items():
         if "Object" in str(data_type):
             message = f"column {name} is {data_type} of Polars, which holds objects of Python: cast it to String or Binary"
-            raise _WrongColumn(message)
+            raise _UnreadableColumn(message)

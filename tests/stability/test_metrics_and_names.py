@@ -52,7 +52,8 @@ def _described(name: str, thing: Any) -> Iterator[str]:
 def _is_shown(thing: type, member: str) -> bool:
     """Tell whether a member is of the class: not of Python, nor of a base that is public and shown itself."""
     home = next(base for base in thing.__mro__ if member in vars(base))
-    return home is thing or (home.__module__.partition(".")[0] == "lastword" and home.__name__ not in lastword.__all__)
+    bases = [base for base in thing.__mro__[1:] if base.__name__ in lastword.__all__]
+    return home is thing or (home.__module__.partition(".")[0] == "lastword" and not any(hasattr(base, member) for base in bases))
 
 
 def _overloads(thing: type) -> list[str]:

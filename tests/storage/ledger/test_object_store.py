@@ -17,10 +17,11 @@ from lastword.cli.app import app
 from lastword.compaction.errors import CommitConflict, TopicExists, UnknownTopic, UserError
 from lastword.spark.object_store import storage_options
 from lastword.status.standing import Looker
+from lastword.storage.files.file_format import FileFormat
 from lastword.storage.files.file_listing import FileListing
 from lastword.storage.files.json_files import read_json_file, write_json_file
 from lastword.storage.files.paths import LogDirFiles, filesystem_of
-from lastword.storage.files.source_files import FileFormat, find_files, is_away, read_texts
+from lastword.storage.files.source_files import find_files, is_away, read_texts
 from tests.compaction.logs import rows
 from tests.s3_server import running_store
 from tests.storage.logs import DiskLog
