@@ -99,7 +99,7 @@ def append(
     texts = {"value": value, "tombstone": tombstone, "sequence.as": sequence_as, "truncate": truncate, "timestamp": timestamp}
     lists = {"key": key or [], "columns": columns or [], "sequence": sequence or [], "drop": drop or []}
     words: dict[str, Any] = {**texts, **lists, "on.null": on_null}
-    source = {"name": name, "topic": topic, "envelope": envelope, "schema": schema, "options": config_pairs(option), **words}
+    source = {"name": name, "topic": topic, "envelope": envelope, "schema": schema, "options": config_pairs(option, "--option"), **words}
     if files:
         refuse_options(ctx, _OF_A_QUERY, "only with --path, which starts a query")
         file = _input_file(source, file_format, log_dir)
