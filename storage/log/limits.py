@@ -12,7 +12,7 @@ from lastword.storage.files.schema import CHECKPOINT_INTERVAL
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogLimits:
-    """Numbers of commits, seconds, and sizes of what an append writes."""
+    """How often an append writes a checkpoint and measures compression, when it tries a partition again, how large its row groups are."""
 
     #: A commit whose version is a multiple writes a checkpoint of the Delta log.
     checkpoint_commits: int = CHECKPOINT_INTERVAL

@@ -125,7 +125,7 @@ def _present(array: pa.Array) -> NDArray[np.bool_]:
 
 
 def _between(ascending: Longs, first: int, last: int) -> Longs:
-    """Return the offsets from `first` to `last`, both included."""
+    """Return the part of a list of ascending offsets that is from `first` to `last`, both included."""
     return ascending[np.searchsorted(ascending, first) : np.searchsorted(ascending, last, side="right")]
 
 

@@ -104,7 +104,11 @@ class FileKeys:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedKeys:
-    """Keys that are looked for: by their columns those that are plain (`numbers`, `by_columns`), and each by its bytes (`by_key`)."""
+    """Hashes of the keys that a step looks for in the files of a table.
+
+    `by_key` are hashes of the bytes of every key, `by_columns` those of the key's columns: only for the keys that columns can hold, which
+    are the keys at `numbers`.
+    """
 
     numbers: NDArray[np.intp]
     by_columns: KeyHashes

@@ -81,7 +81,7 @@ class TableLayout:
 
     @property
     def stored_key_names(self) -> tuple[str, ...]:
-        """What data files call the columns of the key."""
+        """The names of the key's columns in the data files: the physical names of Delta's column mapping, if the table has it."""
         return tuple(stored_name(self.table_name(name)) for name in self.key_names)
 
     def table_name(self, name: str) -> str:

@@ -144,8 +144,8 @@ def test_forms_that_are_read_by_themselves(events: list[bytes | None]) -> None:
 
 
 @pytest.mark.parametrize("envelope", [Envelope(kind="debezium-flat"), Envelope(key=("id",)), Envelope(sequence=("after.id",))])
-def test_envelopes_whose_events_are_read_by_themselves(envelope: Envelope) -> None:
-    """Keys and sequences that are taken from each row."""
+def test_events_of_some_envelopes_are_read_one_by_one(envelope: Envelope) -> None:
+    """Flattened events, and those whose key or sequence is a column of the row, are never read together."""
     assert _taken(_batch([_event(number) for number in range(20)]), envelope) == []
 
 

@@ -244,8 +244,8 @@ def test_a_search_that_fails_is_reported_and_made_again() -> None:
     assert bench.state("found") == (True, 0, "")
 
 
-def test_without_restarts_the_others_come_to_their_end_before_the_first_error_is_the_services() -> None:
-    """A command, or a service in which every source has an end."""
+def test_without_restarts_the_service_fails_when_the_last_source_has_ended() -> None:
+    """One source fails at its start, the other goes on to its end; then the service ends with the error of the first."""
     bench = Bench(_rate("made-up", "available-now"), _rate("other", "available-now"), restarts=False)
     bench.outcomes["made-up"] = [UserError("the folder is not there")]
     bench.step()
