@@ -37,7 +37,7 @@ ROOMS: Final = {
     "lastword": 11078,
     "pyspark_lastword": 445,
     "streaming": 5821,
-    "storage": 16512,
+    "storage": 16516,
     "change_data": 7375,
     "checkpoints": 215,
     "compaction": 6293,
