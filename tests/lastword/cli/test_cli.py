@@ -330,7 +330,7 @@ def test_a_format_that_there_is_not_is_a_mistake_like_others(lastword: Shell, lo
     """The command line makes a source of its options, and checks it as the configuration file is checked."""
     logs.create_topic("fruit")
     message = lastword.error(InvalidConfiguration, "append", "fruit", "--path", "x", "--key", "k", "--format", "xml")
-    assert "'json', 'csv', 'parquet'" in message
+    assert "format = 'xml': allowed are json, csv, parquet" in message
 
 
 @pytest.mark.long
