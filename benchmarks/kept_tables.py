@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import tempfile
 import time
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import polars as pl
 
-from benchmarks.measure import WHOLE, Scale, report
+from benchmarks.measure import WHOLE, Scale, in_a_process, report
 from benchmarks.memory import resident_mib
 from lastword import LogDir
 from lastword.service.table_settings import TableSettings
@@ -52,8 +51,8 @@ def run(scale: Scale = WHOLE) -> None:
             if is_cleaned:
                 topic.roll()
                 topic.clean(force=True)
-            made = _in_a_process("make", folder, str(count))
-            stepped = _in_a_process("step", folder, str(count))
+            made = in_a_process("benchmarks.kept_tables", "make", folder, str(count))
+            stepped = in_a_process("benchmarks.kept_tables", "step", folder, str(count))
         rows.append(
             [
                 f"{count:,}",
@@ -100,13 +99,6 @@ def _rows(ids: Any) -> pa.Table:
     number = pl.Series("id", ids).cast(pl.String)
     value = '{"id":' + number + ',"name":"customer number ' + number + '","price":' + (pl.Series(ids) % 977).cast(pl.String) + ".5}"
     return pl.DataFrame({"key": '{"id":' + number + "}", "value": value}).to_arrow()
-
-
-def _in_a_process(*arguments: str) -> dict[str, float]:
-    command = [sys.executable, "-m", "benchmarks.kept_tables", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603  our own interpreter
-    measured: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return measured
 
 
 def _make(folder: str, count: int) -> None:

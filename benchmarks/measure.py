@@ -10,10 +10,13 @@
 from __future__ import annotations
 
 import gc
+import json
 import statistics
+import subprocess
+import sys
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from rich import box
 from rich.console import Console
@@ -83,6 +86,14 @@ def in_turns(things: dict[str, Callable[[], object]], *, warm_up: int, rounds: i
             if number >= warm_up:
                 seconds[name].append(time.perf_counter() - begun)
     return {name: Timing(name=name, seconds=tuple(times)) for name, times in seconds.items()}
+
+
+def in_a_process(module: str, *arguments: str) -> dict[str, Any]:
+    """Run a module of the benchmarks in a process of its own, and return the JSON that it prints last."""
+    command = [sys.executable, "-m", module, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603  our own interpreter
+    measured: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return measured
 
 
 def timed(spark: SparkSession, thing: Callable[[], object]) -> tuple[float, float]:

@@ -8,7 +8,6 @@ measured apart: the map of so many keys alone, while it is folded and afterwards
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.measure import WHOLE, Scale, report
+from benchmarks.measure import WHOLE, Scale, in_a_process, report
 from lastword import LogDir
 from lastword.compaction.planning.offset_map import map_entries
 from lastword.storage.cleaning.limits import CLEANING_LIMITS
@@ -56,22 +55,15 @@ def run(scale: Scale = WHOLE) -> None:
             for number in range(count // each):
                 topic.append(changes(each, number * each // 2, each, number))
                 topic.roll()
-            found = _in_a_process("clean", folder)
+            found = in_a_process("benchmarks.memory", "clean", folder)
         before, peak = found["before"], found["peak"]
         rows.append([f"{count:,}", str(found["rounds"]), f"{before:.0f}", f"{peak:.0f}", f"{peak - before:.0f}", "≤ map + 300"])
     report(f"(e) MiB of a process that cleans, map budget {_BUDGET}", rows, ["records", "rounds", "before", "peak", "rise", "bound"])
     rows = []
     for entries in (scale.rows(1_000_000), scale.rows(5_000_000)):
-        found = _in_a_process("map", str(entries))
+        found = in_a_process("benchmarks.memory", "map", str(entries))
         rows.append([f"{entries:,}", f"{found['held']:.0f}", f"{found['peak']:.0f}"])
     report("(e) bytes of an entry of the offset map, keys of 16 B", rows, ["entries", "held", "while it is folded"])
-
-
-def _in_a_process(*arguments: str) -> dict[str, Any]:
-    command = [sys.executable, "-m", "benchmarks.memory", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603  our own interpreter
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
 
 
 def resident_mib(line: str = "VmHWM") -> float:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class MaintainedTopic:
-    """A topic as far as maintenance goes."""
+    """The methods of a topic that maintain its log: cleaning, retention, erasure and checks."""
 
     def __init__(self, log_dir: Handle, log: TopicLog) -> None:
         """Belong to `log_dir`; `log` is the storage below."""

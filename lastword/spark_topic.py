@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 
 from lastword.compaction.errors import UserError
 from lastword.compaction.readers import EXPIRATION_MS
-from lastword.compaction.rows.input_columns import EventPolicy, check_sequence_column
+from lastword.compaction.rows.input_columns import check_sequence_column
 from lastword.spark_transaction import SparkTransaction
 from lastword.storage.files.locations import spark_location
 from lastword.storage.ledger.table_columns import keep_columns
@@ -493,6 +493,4 @@ class SparkTopic(Topic):
         changes = columns_of_words(given, rows.columns, others, subject=subject)
         made = change_rows(rows, changes, subject=subject)
         columns = table_columns(rows, changes)
-        if changes.envelope is None and not given.truncate:
-            return GivenRows(DataFrameRows(made, self._stats), columns)
-        return GivenRows(DataFrameRows(made, self._stats, EventPolicy(null_unresolved=True)), columns)
+        return GivenRows(DataFrameRows(made, self._stats, given.policy), columns)

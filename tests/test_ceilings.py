@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 CEILINGS: Final = {
     "names: one": 35,
     "names: found, told, said": 48,
-    "functions named by a participle": 35,
+    "functions named by a participle": 34,
     "phrases that say nothing": 8,
     "functions over 60 lines": 0,
     "functions over 15 branches": 0,
@@ -34,13 +34,13 @@ CEILINGS: Final = {
 }
 #: Lines of the product by room.
 ROOMS: Final = {
-    "lastword": 11078,
+    "lastword": 11079,
     "pyspark_lastword": 445,
-    "streaming": 5821,
-    "storage": 16516,
-    "change_data": 7375,
+    "streaming": 5811,
+    "storage": 16515,
+    "change_data": 7376,
     "checkpoints": 215,
-    "compaction": 6293,
+    "compaction": 6297,
 }
 _MOST_LINES, _MOST_BRANCHES = 60, 15
 _BRANCHES: Final = (ast.If, ast.For, ast.While, ast.AsyncFor, ast.IfExp, ast.ExceptHandler, ast.BoolOp, ast.comprehension, ast.match_case)

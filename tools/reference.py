@@ -372,12 +372,12 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
-def kept_pages() -> dict[str, str]:
+def reference_pages() -> dict[str, str]:
     """Return the pages of docs/reference by their names there."""
     return {"settings.md": settings_page(), "commands.md": commands_page(), "metrics.md": metrics_page()}
 
 
 if __name__ == "__main__":
     PAGES.mkdir(exist_ok=True)
-    for name, text in kept_pages().items():
+    for name, text in reference_pages().items():
         (PAGES / name).write_text(f"{text.rstrip()}\n", encoding="utf-8")

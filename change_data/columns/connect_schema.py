@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
-from lastword.change_data.columns.column_types import KINDS, ArrayType, Column, DecimalType, MapType, ScalarType, StructType
+from lastword.change_data.columns.column_types import KINDS, ArrayType, Column, DecimalType, MapType, ScalarType, StructType, quote_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -205,6 +205,15 @@ def columns_of_ddl(
             raise ValueError(message)
     decimal, binary = _DECIMAL_ENCODINGS[decimal_handling_mode], _BINARY_ENCODINGS[binary_handling_mode]
     return _Ddl(ddl, decimal, time_precision_mode, binary).columns("")
+
+
+def column_of_type(name: str, type_ddl: str) -> Column:
+    """Return the column of a name and a type of DDL; of a type that cannot be read it is `json`, as its values are written."""
+    try:
+        (column,) = columns_of_ddl(f"{quote_name(name)} {type_ddl}")
+    except ValueError:
+        (column,) = columns_of_ddl(f"{quote_name(name)} json")
+    return column
 
 
 class _Ddl:

@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lastword.change_data.columns.column_types import Column, quote_name
-from lastword.change_data.columns.connect_schema import columns_of_ddl
+from lastword.change_data.columns.connect_schema import column_of_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -62,7 +62,7 @@ class WrongColumn(ValueError):
 
 
 def plain_type(data_type: pa.DataType) -> pa.DataType | None:
-    """Return the type as which a column is written: one of those that Spark has; None for a type that has no JSON here."""
+    """Return the type of Spark as which a column is written; None for a type that has no JSON here."""
     if pt.is_dictionary(data_type):
         return plain_type(data_type.value_type)
     if pt.is_nested(data_type):
@@ -187,12 +187,8 @@ _NAMES: Final = {
 
 
 def table_column(name: str, data_type: pa.DataType) -> Column:
-    """Return the column of a table that a column of a plain type is; one that is JSON alone is `json`."""
-    try:
-        (column,) = columns_of_ddl(f"{quote_name(name)} {type_name(data_type)}")
-    except ValueError:
-        (column,) = columns_of_ddl(f"{quote_name(name)} json")
-    return column
+    """Return the column that a typed table has for a column of a plain type; a type that is written as JSON alone is `json`."""
+    return column_of_type(name, type_name(data_type))
 
 
 def json_text(text: str) -> str:

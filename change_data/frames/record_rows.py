@@ -54,7 +54,6 @@ from lastword.compaction.rows.input_columns import (
     REFUSAL,
     TRUNCATED,
     UNCHANGED,
-    EventPolicy,
     check_names,
 )
 from lastword.compaction.rows.validation import Reason
@@ -229,11 +228,6 @@ class TypedRows:
         of_value = tuple(table_column(name, self._types[name]) for name in self._values)
         return TableColumns(key=of_key, is_key_text=len(of_key) == 1, value=of_value)
 
-    @property
-    def policy(self) -> EventPolicy | None:
-        """How the append fills in columns that a row leaves out; None if the settings ask for nothing of the kind."""
-        return EventPolicy(null_unresolved=True) if self._words.on_null == "keep" or self._words.truncate else None
-
     def records(self, batch: pa.RecordBatch, texts: ReadTexts | None = None) -> pa.RecordBatch:
         """Return a batch as input rows of an append.
 
@@ -253,7 +247,7 @@ class TypedRows:
             made["timestamp"] = batch.column(words.timestamp)
         if texts is not None:
             made[MALFORMED] = texts.raw
-        if self.policy is not None:
+        if self._words.policy is not None:
             made |= _events(words, computed, made["key"])
             if words.on_null == "keep":
                 is_row = pc.invert(pc.or_(computed["tombstone"], computed["truncate"]))
@@ -300,12 +294,7 @@ class TextRows:
         self._words = words
         self._own = FileColumns(key=words.key, value=words.value, columns=words.columns, drop=words.drop)
         self._expressions = _Expressions(words, None)
-        self._named = {name: columns_in(text) for name, text in words.expressions.items()}
-
-    @property
-    def policy(self) -> EventPolicy | None:
-        """How the append treats rows that may be a TRUNCATE; None if there is no such setting."""
-        return EventPolicy(null_unresolved=True) if self._words.truncate else None
+        self._in_expressions = list(dict.fromkeys(name for text in words.expressions.values() for name in columns_in(text)))
 
     def check_first(self, rows: Sequence[RowText]) -> None:
         """Check the settings against the columns of a file's first rows, where there are any.
@@ -317,7 +306,7 @@ class TextRows:
         words = self._words
         needed = [*words.key, *words.columns, *(name for name in (words.value, words.timestamp) if name)]
         absent = [name for name in dict.fromkeys(needed) if name not in names]
-        used = [*(name for listed in self._named.values() for name in listed), *words.drop]
+        used = [*self._in_expressions, *words.drop]
         folded = {name.casefold() for name in names}
         absent += [name for name in dict.fromkeys(used) if name not in names and name.casefold() in folded]
         if names and absent:
@@ -327,7 +316,7 @@ class TextRows:
     def missing_columns(self, rows: Sequence[RowText]) -> list[str]:
         """Return the columns of expressions and of `drop` that none of a file's first rows has: they are null, and may come later."""
         names = {name for row in rows for name in row.fields}
-        used = [*(name for listed in self._named.values() for name in listed), *self._words.drop]
+        used = [*self._in_expressions, *self._words.drop]
         return [name for name in dict.fromkeys(used) if names and name not in names]
 
     def records(self, rows: Sequence[RowText]) -> pa.RecordBatch:
@@ -357,7 +346,7 @@ class TextRows:
         made |= {"key": pa.array(keys, pa.binary()), "value": pc.if_else(computed["tombstone"], pa.scalar(None, pa.binary()), value)}
         made |= {name: computed[name] for name in ("source_sequence", REFUSAL) if name in computed}
         made[MALFORMED] = pa.array(raw, pa.string())
-        if self.policy is not None:
+        if self._words.policy is not None:
             made |= _events(self._words, computed, made["key"])
         return pa.record_batch(made)
 
@@ -372,7 +361,7 @@ class TextRows:
 
         A row in which such a column is a JSON object or array is refused: its reason is added to `reasons`.
         """
-        names = dict.fromkeys(name for listed in self._named.values() for name in listed)
+        names = dict.fromkeys(self._in_expressions)
         names |= {self._words.timestamp: None} if self._words.timestamp else {}
         columns = {name: [_text_of(row.fields.get(name)) for row in rows] for name in names}
         for name, texts in columns.items():

@@ -10,6 +10,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
+from lastword.compaction.rows.input_columns import EventPolicy
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -59,6 +61,11 @@ class RowWords:
         """The SQL expressions by the name that a message gives them: the parts of the sequence, then the conditions."""
         conditions = {"tombstone": self.tombstone, "truncate": self.truncate}
         return {**{f"sequence {number}": text for number, text in enumerate(self.sequence)}, **{k: v for k, v in conditions.items() if v}}
+
+    @property
+    def policy(self) -> EventPolicy | None:
+        """How the append fills in columns that a row leaves out; None if the settings ask for nothing of the kind."""
+        return EventPolicy(null_unresolved=True) if self.on_null == "keep" or self.truncate else None
 
 
 def row_words(given: Mapping[str, Any]) -> RowWords | None:

@@ -107,7 +107,7 @@ def bind_expression(text: str, types: Mapping[str, pa.DataType] | None) -> Expre
         WrongExpression: It cannot be read, or might mean something else in Spark.
         WrongColumn: It names a column that is not there.
     """
-    return _SqlParser(text, types).whole()
+    return _SqlParser(text, types).parse()
 
 
 def bind_condition(text: str, types: Mapping[str, pa.DataType] | None) -> Expression:
@@ -133,12 +133,12 @@ def lone_column(text: str) -> str:
 def columns_in(text: str) -> list[str]:
     """Return the columns that an expression names, in their order. Raises `WrongExpression`."""
     parser = _SqlParser(text, None, checks_types=False)
-    parser.whole()
+    parser.parse()
     return list(parser.names)
 
 
 class _SqlParser:
-    """An expression, and the place up to which it is read."""
+    """Parses a SQL expression by recursive descent: a method for each rule of the grammar."""
 
     def __init__(self, text: str, types: Mapping[str, pa.DataType] | None, *, checks_types: bool = True) -> None:
         self.text, self.types, self.place = text, types, 0
@@ -146,39 +146,39 @@ class _SqlParser:
         self.names: dict[str, None] = {}
         self.depth = 0
 
-    def whole(self) -> Expression:
-        made = self.either()
+    def parse(self) -> Expression:
+        made = self.parse_or()
         if self.text[self.place :].strip():
             self.fail_here()
         return made
 
-    def either(self) -> Expression:
-        sides = [self.both()]
+    def parse_or(self) -> Expression:
+        sides = [self.parse_and()]
         while self.skip("OR"):
-            sides.append(self.both())
+            sides.append(self.parse_and())
         return self.logical(pc.or_kleene, sides, "OR")
 
-    def both(self) -> Expression:
-        sides = [self.negation()]
+    def parse_and(self) -> Expression:
+        sides = [self.parse_not()]
         while self.skip("AND"):
-            sides.append(self.negation())
+            sides.append(self.parse_not())
         return self.logical(pc.and_kleene, sides, "AND")
 
-    def negation(self) -> Expression:
+    def parse_not(self) -> Expression:
         count = 0
         while self.skip("NOT"):
             count += 1
-        made = self.predicate()
+        made = self.parse_predicate()
         if count:
             self.check_boolean(made, "NOT")
         return _inverse(made) if count % 2 else made
 
-    def predicate(self) -> Expression:
-        left = self.operand()
+    def parse_predicate(self) -> Expression:
+        left = self.parse_operand()
         sign = self.peek("sign")
         if sign in _COMPARISONS:
             self.take()
-            return self.compare(_COMPARISONS[sign], left, self.operand())
+            return self.compare(_COMPARISONS[sign], left, self.parse_operand())
         if self.skip("IS"):
             is_not = self.skip("NOT")
             if not self.skip("NULL"):
@@ -186,14 +186,14 @@ class _SqlParser:
             return _boolean(lambda columns, failures: (pc.is_valid if is_not else pc.is_null)(left.compute(columns, failures)))
         is_not = self.skip("NOT")
         if self.skip("BETWEEN"):
-            low = self.operand()
+            low = self.parse_operand()
             self.expect("AND")
-            made = self.logical(pc.and_kleene, [self.compare(">=", left, low), self.compare("<=", left, self.operand())], "AND")
+            made = self.logical(pc.and_kleene, [self.compare(">=", left, low), self.compare("<=", left, self.parse_operand())], "AND")
         elif self.skip("IN"):
             self.expect("(")
-            sides = [self.compare("=", left, self.operand())]
+            sides = [self.compare("=", left, self.parse_operand())]
             while self.skip(","):
-                sides.append(self.compare("=", left, self.operand()))
+                sides.append(self.compare("=", left, self.parse_operand()))
             made = self.logical(pc.or_kleene, sides, "OR")
             self.expect(")")
         elif is_not:
@@ -202,45 +202,45 @@ class _SqlParser:
             return left
         return _inverse(made) if is_not else made
 
-    def operand(self) -> Expression:
+    def parse_operand(self) -> Expression:
         self.depth += 1
         if self.depth > _MAX_DEPTH:
             self.fail(f"more than {_MAX_DEPTH} brackets and casts in one another")
-        made = self.inner()
+        made = self.parse_inner()
         self.depth -= 1
         return made
 
-    def inner(self) -> Expression:
+    def parse_inner(self) -> Expression:
         if self.skip("("):
-            made = self.either()
+            made = self.parse_or()
             self.expect(")")
             return made
         token = _TOKEN.match(self.text, self.place)
         if token is None:
             self.fail_here()
         if token["text"] is not None:
-            return self.text_literal()
+            return self.parse_text()
         if token["number"] is not None or token["sign"] == "-":
-            return self.number()
-        return self.column() if token["quoted"] is not None else self.word(token)
+            return self.parse_number()
+        return self.parse_column() if token["quoted"] is not None else self.parse_word(token)
 
-    def word(self, token: re.Match[str]) -> Expression:
+    def parse_word(self, token: re.Match[str]) -> Expression:
         word = (token["word"] or "").upper()
         if word == "CAST":
-            return self.cast()
+            return self.parse_cast()
         if word in {"TRUE", "FALSE"}:
             self.take()
             return _literal(word == "TRUE", pa.bool_())
         if word in {"DATE", "TIMESTAMP"} and self.text[token.end() :].lstrip().startswith("'"):
             self.take()
-            return self.time_literal(word)
+            return self.parse_time(word)
         if word == "NULL":
             self.fail("NULL is a value of no kind; write IS NULL")
         if not word or word in _KEYWORDS:
             self.fail_here()
-        return self.column()
+        return self.parse_column()
 
-    def column(self) -> Expression:
+    def parse_column(self) -> Expression:
         token = self.take()
         name = str(token["quoted"].replace("``", "`") if token["quoted"] is not None else token["word"])
         if self.peek("sign") in {"(", "."} and token["quoted"] is None:
@@ -260,13 +260,13 @@ class _SqlParser:
             raise WrongColumn(message)
         return Expression(data_type=self.types[name], compute=_column_compute(name))
 
-    def text_literal(self) -> Expression:
+    def parse_text(self) -> Expression:
         text = self.take()["text"][1:-1]
         if "\\" in text or "'" in text:
             self.fail(f"the text '{text}' has a quote or a backslash, which Spark reads by its settings")
         return _literal(text, pa.string())
 
-    def number(self) -> Expression:
+    def parse_number(self) -> Expression:
         is_negative = self.skip("-")
         token = self.take()
         if token["number"] is None:
@@ -288,8 +288,8 @@ class _SqlParser:
             self.fail(f"the number {text} has more than 64 bits")
         return _literal(int(text), pa.int64())
 
-    def time_literal(self, word: str) -> Expression:
-        text = self.text_literal().literal
+    def parse_time(self, word: str) -> Expression:
+        text = self.parse_text().literal
         if word == "TIMESTAMP" and not re.search(r"(?:Z|[+-]\d\d:\d\d)$", text):
             self.fail(f"TIMESTAMP '{text}' has no time zone; write it with Z or an offset")
         data_type = pa.date32() if word == "DATE" else pa.timestamp("us", "UTC")
@@ -298,10 +298,10 @@ class _SqlParser:
             self.fail(f"'{text}' is no {word}")
         return _literal(value, data_type)
 
-    def cast(self) -> Expression:
+    def parse_cast(self) -> Expression:
         self.take()
         self.expect("(")
-        inner = self.operand()
+        inner = self.parse_operand()
         self.expect("AS")
         rest = self.text[self.place :]
         match = re.match(r"\s*([A-Za-z_]+\s*(?:\(\s*[0-9]+\s*(?:,\s*[0-9]+\s*)?\))?)\s*\)", rest)
@@ -341,7 +341,7 @@ class _SqlParser:
         return _boolean(compute)
 
     def as_time(self, side: Expression, other: Expression) -> Expression:
-        """Return a literal text that is compared with a date or a time as one; others as they are."""
+        """Return a literal text as a date or a time if it is compared with one; other expressions as they are."""
         if not side.is_literal or side.kind != "text" or other.kind not in {"date", "timestamp", "timestamp_ntz"}:
             return side
         is_zoned = re.search(r"(?:Z|[+-]\d\d:\d\d)$", side.literal) is not None

@@ -6,7 +6,7 @@
  double      "1.5" "1e-3" "NaN" "Infinity"
  boolean     t true y yes 1, f false n no 0, in any case
  date        2026-03-01
- timestamp   2026-03-01, 2026-03-01 06:30, 2026-03-01T06:30:00.5+01:00    one without a zone is in UTC
+ timestamp   2026-03-01, 2026-03-01 06:30, 2026-03-01T06:30:00.5+01:00    without a zone it is in UTC
 ```
 """
 
@@ -57,7 +57,7 @@ def cast_texts(texts: pa.Array, data_type: pa.DataType) -> pa.Array:
 
 
 def cast_text(text: str, data_type: pa.DataType) -> Any:
-    """Return a text as a value of a plain type. Raises `ValueError` for one of another form."""
+    """Return a text as a value of a plain type. Raises `ValueError` for a text of another form."""
     convert = _conversion(data_type)
     value = None if convert is None else convert(text.strip(_strips(data_type)))
     if value is None:

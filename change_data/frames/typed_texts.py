@@ -142,7 +142,7 @@ def _allowed_values(data_type: pa.DataType) -> str:
 
 
 def _of_json(text: bytes, data_type: pa.DataType) -> Any:
-    """Return a JSON value as one of a type. Raises `ValueError` for what Spark might read as another one."""
+    """Return a JSON value as a value of a type. Raises `ValueError` where Spark might read another value."""
     if text == NULL:
         return None
     text = b"0" if text == b"-0" else text  # of whole numbers Spark has one zero

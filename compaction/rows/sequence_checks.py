@@ -216,7 +216,7 @@ class SequenceChecks:
         is_shared = pl.col("commit").is_in(list(self._shared))
         events = events.with_columns(written=pl.when(is_shared).then(pl.lit("")).otherwise("written"))
         events = events.join(self._bounds_frame(events["scope"]), on="scope", maintain_order="left")
-        has_order = pl.col("commit") != ""
+        events, has_order = _with_ranks(events), pl.col("commit") != ""
         late = self._is_late_in_append(events) | self._is_truncated(events)
         late = events.select((pl.Series(late) & has_order) | pl.col("is_retired")).to_series().to_numpy(writable=True)
         events = events.with_columns(may_be_kept=pl.Series(_candidates_to_keep(events) & ~late))
@@ -326,14 +326,12 @@ class SequenceChecks:
 
     def _is_late_in_append(self, events: pl.DataFrame) -> Mask:
         """Tell which rows come after one of their key and scope with a higher order, in this batch or in those before it."""
-        count = len(events)
-        ranked = ranks(pl.concat([events["commit"], events["reach"]]).to_arrow().cast(pa.string()))
-        commit, reach = ranked[:count], ranked[count:]
-        behind_any = reach < np.maximum.accumulate(commit)  # nothing else can come after one of its key with a higher order
-        late = np.zeros(count, dtype=np.bool_)
+        # Nothing else can come after a row of its key with a higher order.
+        behind_any = events["reach_rank"].to_numpy() < np.maximum.accumulate(events["commit_rank"].to_numpy())
+        late = np.zeros(len(events), dtype=np.bool_)
         if behind_any.any():
             keys = events.filter(pl.Series(behind_any)).select("key").unique()
-            some = events.with_columns(pl.Series("commit_rank", commit), pl.Series("reach_rank", reach)).join(keys, on="key", how="semi")
+            some = events.join(keys, on="key", how="semi")
             found = some.sort("row").filter(pl.col("reach_rank") < pl.col("commit_rank").cum_max().over("scope", "key"))
             late[found["row"].to_numpy()] = True
         written = ranks(events["written"].to_arrow().cast(pa.string()))
@@ -453,19 +451,25 @@ def _events_of(rows: pa.RecordBatch, positions: Positions) -> pl.DataFrame:
     return pl.DataFrame({name: _column(column) for name, column in columns.items()}).with_columns(_WRITTEN).with_row_index("row")
 
 
-def _candidates_to_keep(events: pl.DataFrame) -> Mask:
-    """Tell which rows are deletions of a commit below one before them, and have none of a later commit of their place behind them.
+def _with_ranks(events: pl.DataFrame) -> pl.DataFrame:
+    """Add the columns commit_rank and reach_rank: whole numbers that compare as the texts of `commit` and `reach` do."""
+    ranked = ranks(pl.concat([events["commit"], events["reach"]]).to_arrow().cast(pa.string()))
+    return events.with_columns(pl.Series("commit_rank", ranked[: len(events)]), pl.Series("reach_rank", ranked[len(events) :]))
 
-    Their tombstones are kept if their keys have a record of the same commit. Columns of events besides: known, taken.
+
+def _candidates_to_keep(events: pl.DataFrame) -> Mask:
+    """Tell which rows are deletions that come behind a later commit, and before no later commit of their table and Kafka partition.
+
+    Their tombstones are kept if their keys have a record of the same commit. Columns of events besides: known, taken, commit_rank.
     """
     is_change = pl.col("commit").str.starts_with(FIRST_SCOPE) & pl.col("commit").str.ends_with(CHANGE)
     of_change = events.filter("is_deletion").filter(is_change & (pl.col("written") == ""))
     mask = np.zeros(len(events), dtype=np.bool_)
     if len(of_change):
-        ranked = events.with_columns(rank=pl.Series(ranks(events["commit"].to_arrow().cast(pa.string()))))
-        before = (pl.col("rank") < pl.col("rank").cum_max().over("scope")) | (pl.col("commit") < pl.max_horizontal("known", "taken"))
-        is_last = pl.col("rank") == pl.col("rank").cum_max(reverse=True).over("scope", "partition", "table")
-        kept = ranked.filter(before & is_last).join(of_change.select("row"), on="row", how="semi")
+        rank = pl.col("commit_rank")
+        before = (rank < rank.cum_max().over("scope")) | (pl.col("commit") < pl.max_horizontal("known", "taken"))
+        is_last = rank == rank.cum_max(reverse=True).over("scope", "partition", "table")
+        kept = events.filter(before & is_last).join(of_change.select("row"), on="row", how="semi")
         mask[kept["row"].to_numpy()] = True
     return mask
 

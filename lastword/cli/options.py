@@ -216,7 +216,7 @@ def confirm(question: str, *, yes: bool) -> None:
 
 
 def config_pairs(config: list[str] | None, option: str = "--config") -> dict[str, object]:
-    """Return the values of an option that is given as key=value as a mapping; `option` is its name.
+    """Return the KEY=VALUE texts of an option as a mapping; `option` is its name.
 
     Raises `InvalidConfiguration` with each value that has no key or no `=`, or whose key another one has. Such a value is not shown of
     `--storage-option`: it may be a secret that was put into the wrong place.

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 #: How settings of a Kafka client begin that are often written without `options.kafka.`.
 _OF_KAFKA_CLIENT: Final = ("sasl.", "ssl.", "security.")
+_KAFKA, _SPARK = "kafka.", "spark."
 #: Blocks of the file by the name of a list of settings: what a block is called, and the settings by which it is known.
 _BLOCKS: Final = {"sources": ("source", ("name", "topic")), "tables": ("table", ("topic", "topics.pattern", "path"))}
 _MODELS: Final[Mapping[str, type[BaseModel]]] = {
@@ -33,7 +34,7 @@ _MODELS: Final[Mapping[str, type[BaseModel]]] = {
     "rate": RateSource,
     "tables": TableSettings,
 }
-#: First words of a setting that name a block, and how the block is written.
+#: Blocks whose names are often misspelt, and how they are written.
 _MISNAMED: Final = {
     "sources": "[[source]], once for each source",
     "tables": "[[table]], once for each table",
@@ -60,7 +61,7 @@ def violation_of(error: ErrorDetails, values: Mapping[str, Any]) -> Violation:
     return Violation(key=place, value=value, allowed=allowed)
 
 
-def misplaced(key: str, value: object) -> Violation | None:
+def find_misplacement(key: str, value: object) -> Violation | None:
     """Return what is wrong with a key of the file's head that belongs elsewhere, or is meant for another one; None if that is not known.
 
     The value is shown where it is the path of a log.dir: else it may be a password.
@@ -72,14 +73,22 @@ def misplaced(key: str, value: object) -> Violation | None:
 
 
 def _home_of(key: str) -> str | None:
+    """Return where a setting of the head of the file belongs, or which block is meant; None if that is not known."""
     if key.startswith("fs."):
         return f"a setting of Hadoop: write spark.hadoop.{key} below [spark]"
-    if key.startswith("spark."):
-        return "a setting of Spark: write it below [spark]"
-    if key.startswith(("kafka.", *_OF_KAFKA_CLIENT)):
-        return f"an option of the Kafka client: write options.kafka.{key.removeprefix('kafka.')} in its [[source]]"
+    if home := _home_of_foreign(key):
+        return home if key.startswith(_SPARK) else f"{home} in its [[source]]"
     block = _MISNAMED.get(key.split(".", maxsplit=1)[0])
     return None if block is None else f"unknown; did you mean {block}?"
+
+
+def _home_of_foreign(key: str) -> str | None:
+    """Return where a setting of Spark or of the Kafka client belongs; None for any other setting."""
+    if key.startswith(_SPARK):
+        return "a setting of Spark: write it below [spark]"
+    if key.startswith((_KAFKA, *_OF_KAFKA_CLIENT)):
+        return f"an option of the Kafka client: write options.kafka.{key.removeprefix(_KAFKA)}"
+    return None
 
 
 def _unknown(error: ErrorDetails, values: Mapping[str, Any]) -> Violation:
@@ -88,12 +97,8 @@ def _unknown(error: ErrorDetails, values: Mapping[str, Any]) -> Violation:
     model = next((_MODELS[str(part)] for part in error["loc"] if part in _MODELS), None)
     names = ["listen"] if model is None else [field.alias or name for name, field in model.model_fields.items()]
     nearest = get_close_matches(key.replace("_", ".").lower(), names, n=1)
-    if key.startswith("kafka."):
-        allowed = f"an option of the Kafka client: write options.{key}"
-    elif key.startswith(_OF_KAFKA_CLIENT):
-        allowed = f"an option of the Kafka client: write options.kafka.{key}"
-    elif key.startswith("spark."):
-        allowed = "a setting of Spark: write it below [spark]"
+    if home := _home_of_foreign(key):
+        allowed = home
     elif nearest:
         allowed = f"unknown; did you mean {nearest[0]}?"
         value = HIDDEN if is_secret(nearest[0]) else shown_value(error["input"])

@@ -45,7 +45,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from lastword.compaction.config.topic_config import parse_service_config, parse_topic_config
 from lastword.compaction.errors import InvalidConfiguration, InvalidTopic, UserError, Violation
 from lastword.compaction.secrets import HIDDEN
-from lastword.service.mistakes import misplaced, shown_value, violation_of
+from lastword.service.mistakes import find_misplacement, shown_value, violation_of
 from lastword.service.table_settings import TableSettings, doubled_tables
 from lastword.status.listen import parse_listen
 from lastword.storage.files.locations import location_of
@@ -123,7 +123,7 @@ def load_settings(path: Path) -> Settings:
     if not isinstance(named, str):
         violations.append(Violation(key="log.dir", value=shown_value(named), allowed="allowed is a path or URI, in quotes"))
     log_dir = os.environ.get("LASTWORD_LOG_DIR") or named
-    wrong = {key: violation for key, value in broker.items() if (violation := misplaced(key, value)) is not None}
+    wrong = {key: violation for key, value in broker.items() if (violation := find_misplacement(key, value)) is not None}
     violations += wrong.values()
     broker = {key: value for key, value in broker.items() if key not in wrong}
     partitions = {name: table.pop("partitions", None) for name, table in topics.items()}

@@ -19,7 +19,7 @@ from lastword.change_data.frames.record_rows import TextRows, TypedRows, empty_b
 from lastword.change_data.frames.row_words import RowArguments, RowWords, row_words
 from lastword.change_data.frames.sql_expressions import WrongExpression
 from lastword.change_data.frames.typed_texts import TypedTexts, schema_of_ddl
-from lastword.compaction.errors import InvalidRecords, UserError
+from lastword.compaction.errors import InvalidRecords, UserError, check_text
 from lastword.compaction.rows.batches import in_batches, in_threads
 from lastword.compaction.rows.input_columns import INPUT_COLUMNS, check_sequence_column, columns_of
 from lastword.storage.append.batch_rows import BatchRows
@@ -143,7 +143,7 @@ def _read_columns(table: pa.Table, words: RowWords, topic: str) -> GivenRows:
         message = f"topic {topic} cannot take these rows: {_spell(error)}"
         raise InvalidRecords(message) from None
     made = pa.Table.from_batches(batches, empty.schema)
-    return GivenRows(ArrowRows(made, records.policy), records.table_columns)
+    return GivenRows(ArrowRows(made, words.policy), records.table_columns)
 
 
 def _spell(error: Exception) -> str:
@@ -182,9 +182,7 @@ class InputFile:
             message = f"append to topic {topic}: {', '.join(unknown)}: there is no such argument; allowed are {', '.join(allowed)}"
             raise UserError(message)
         for name in ("format", "schema", "lines"):
-            if not isinstance(given.get(name, ""), str):
-                message = f"append to topic {topic}: {name} = {given.get(name)!r}: allowed is a text"
-                raise UserError(message)
+            check_text(f"append to topic {topic}: {name}", given.get(name, ""))
         options: object = given.get("options", {})
         if not isinstance(options, Mapping) or not all(isinstance(part, str) for pair in options.items() for part in pair):
             message = f"append to topic {topic}: options = {options!r}: allowed are names and texts, e.g. {{'header': 'true'}}"
@@ -218,7 +216,7 @@ class InputFile:
 
 
 def _check_stream(stream: object) -> None:
-    """Raise `UserError` for what is no stream of bytes."""
+    """Raise `UserError` unless an object is a stream of bytes."""
     is_text = isinstance(stream, io.TextIOBase)
     if is_text or not hasattr(stream, "read"):
         hint = ": a file of texts; open it with mode 'rb'" if is_text else ""
@@ -228,7 +226,7 @@ def _check_stream(stream: object) -> None:
 
 @contextmanager
 def naming_rows(path: str | PathLike[str] | IO[bytes]) -> Iterator[None]:
-    """Say of which file the rows are that a topic refuses."""
+    """Name the file in the message of rows that a topic refuses."""
     try:
         yield
     except InvalidRecords as error:
@@ -269,7 +267,7 @@ def _read_typed_file(path: str, location: str, kind: str, words: RowWords | None
         return GivenRows(rows)
     records = TypedRows(words, there)
     empty = records.records(empty_batch(there))
-    return GivenRows(_batches(path, records.records, read, empty, records.policy), records.table_columns)
+    return GivenRows(_batches(path, records.records, read, empty, words.policy), records.table_columns)
 
 
 def _read_text_file(
@@ -285,11 +283,11 @@ def _read_text_file(
             as_read = texts.read(rows)
             return typed.records(as_read.rows, as_read)
 
-        return GivenRows(_batches(path, records_of, read, records_of([]), typed.policy), typed.table_columns)
+        return GivenRows(_batches(path, records_of, read, records_of([]), words.policy), typed.table_columns)
     records = TextRows(words)
     first = next(iter(read()), [])
     records.check_first(first)
-    rows = _batches(path, records.records, read, records.records([]), records.policy)
+    rows = _batches(path, records.records, read, records.records([]), words.policy)
     return GivenRows(rows, missing=tuple(records.missing_columns(first)))
 
 

@@ -1,4 +1,4 @@
-"""One file as the input of an append: what it holds, and its rows in batches of a bounded size.
+"""Reads one file as the input of an append: what it holds, and its rows in batches of a bounded size.
 
 ```
  orders.parquet  orders.arrow  orders.feather            typed rows; told by what they begin with
@@ -90,7 +90,7 @@ def find_format(path: str, location: str, given: str, storage_options: Mapping[s
         message = f"{path} is a folder: name its files, or let a query read it (lastword append --path)"
         raise UserError(message)
     with naming_file(path), naming_damage():
-        begin = RawFile(location, storage_options).read(max(map(len, _MAGICS)))
+        begin = RawFile(location, storage_options).read(_MAX_MAGIC_BYTES)
     known = next((name for magic, name in _MAGICS.items() if begin.startswith(magic)), "")
     if known and given not in {"", known}:
         message = f"{path} is a file of {known}, and format says {given}"
@@ -130,8 +130,7 @@ def _open(path: str, kind: str, storage_options: Mapping[str, str]) -> Iterator[
             with pq.ParquetFile(stream) as file:
                 yield file.schema_arrow, file.iter_batches(batch_size=_BATCH_ROWS, use_threads=False)
             return
-        begin = RawFile(path, storage_options).read(6)
-        if begin == b"ARROW1":
+        if _MAGICS.get(RawFile(path, storage_options).read(_MAX_MAGIC_BYTES)) == "arrow":
             with pa.ipc.open_file(stream) as file:
                 yield file.schema, (file.get_batch(number) for number in range(file.num_record_batches))
         else:

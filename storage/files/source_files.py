@@ -402,7 +402,7 @@ def _csv_batches(
 
 
 class _LentStream:
-    """A stream as Arrow's threads hold it: nothing else refers to this object, so that it is known when they let it go."""
+    """Wraps a stream for Arrow's threads: a weak reference to this object tells when they have released it."""
 
     closed = False
 

@@ -25,7 +25,7 @@ from pyspark.sql import types as T
 from pyspark.sql.column import Column
 
 from lastword.change_data.columns.column_types import quote_name
-from lastword.change_data.columns.connect_schema import columns_of_ddl
+from lastword.change_data.columns.connect_schema import column_of_type
 from lastword.change_data.columns.table_columns import TableColumns
 from lastword.change_data.events.envelopes import Envelope
 from lastword.change_data.frames.row_words import truncate_alert
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from lastword.change_data.columns.column_types import Column as TableColumn
 
 #: What a text in a sequence is compared as; empty: there is none.
 SequenceAs: TypeAlias = Literal["", "text", "number", "time"]
@@ -143,18 +142,9 @@ def _change_rows(rows: DataFrame, changes: ChangeColumns, subject: str, beside: 
 def table_columns(rows: DataFrame, changes: ChangeColumns) -> TableColumns:
     """Return the columns of the table whose rows these are: those of the value, and those that the key alone has."""
     types = {field.name: field.dataType for field in rows.schema.fields}
-    of_value = () if changes.value else tuple(_table_column(name, types[name]) for name in changes.columns)
-    of_key = tuple(_table_column(name, types[name]) for name in changes.keys)
+    of_value = () if changes.value else tuple(column_of_type(name, types[name].simpleString()) for name in changes.columns)
+    of_key = tuple(column_of_type(name, types[name].simpleString()) for name in changes.keys)
     return TableColumns(key=of_key, is_key_text=len(of_key) == 1, value=of_value)
-
-
-def _table_column(name: str, data_type: T.DataType) -> TableColumn:
-    """Return a column of a type of Spark; what is written as JSON and has no type of ours is JSON."""
-    try:
-        (column,) = columns_of_ddl(f"{quote_name(name)} {data_type.simpleString()}")
-    except ValueError:
-        (column,) = columns_of_ddl(f"{quote_name(name)} json")
-    return column
 
 
 @contextmanager

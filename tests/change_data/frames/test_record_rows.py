@@ -189,7 +189,7 @@ def test_a_truncate_needs_a_sequence(sequence: list[str], values: dict[str, Any]
     batch = pa.RecordBatch.from_pylist([{"id": 1, "op": "u", "n": 4, "f": 1.0}, {"id": None, "op": "t", **values}], schema)
     words = _words({"columns": "op", "sequence": sequence, "truncate": "op = 't'"})
     records = TypedRows(words, schema)
-    assert records.policy is not None
+    assert words.policy is not None
     made = records.records(batch)
     assert _picture(made)[1] == f'∅ = {{"op":"t"}} {event}'
     assert made.column(EVENT)[0].as_py() is None
@@ -249,7 +249,7 @@ def test_the_columns_of_the_table_are_known() -> None:
     assert columns.is_key_text
     columns = TypedRows(_words({"key": ["op", "id"], "value": "op"}), schema).table_columns
     assert ([column.name for column in columns.key], columns.is_key_text, columns.value) == (["op", "id"], False, ())
-    assert TypedRows(_words({}), schema).policy is None
+    assert _words({}).policy is None
 
 
 _SCHEMA: Final = pa.schema(
@@ -409,8 +409,8 @@ def test_a_truncate_of_text_needs_a_sequence() -> None:
     given = {"value": "op", "sequence": ["CAST(n AS INT)", "CAST(id AS INT)"], "truncate": "op = 't'"}
     alert = f"alert:TRUNCATE without a sequence: allowed in each of CAST(n AS INT), CAST(id AS INT) {_NO_SEQUENCE}"
     assert _json(*lines, **given) == [f"1 = u by {1:020} {1:020}", f"∅ = t by ∅ {alert}", f"∅ = t by ∅ {alert}"]
-    assert TextRows(_words(given)).policy is not None
-    assert TextRows(_words({})).policy is None
+    assert _words(given).policy is not None
+    assert _words({}).policy is None
 
 
 def test_of_rows_of_text_on_null_needs_a_schema() -> None:
