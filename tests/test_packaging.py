@@ -232,7 +232,7 @@ def test_without_spark_a_log_is_written_cleaned_and_read(light: tuple[str, dict[
 
     assert found == "[2, 3] () 2"
     line = "needs Spark, which is not installed: pip install 'lastword[spark]'; where a cluster has a pyspark of its own, use that"
-    names = ("AutoCdcFlow", "SparkBootstrap", "SparkTopic", "SparkTransaction")
+    names = ("AutoCdcFlow", "SparkBootstrap", "SparkTopic")  # `SparkTransaction` imports no pyspark, only `SparkTopic` makes one
     assert missing == [*(f"ImportError: lastword.{name} {line}" for name in names), f"UserError: spark_session() {line}"]
 
 
