@@ -10,6 +10,7 @@ It imports the standard library; `rows/` and `order/` also import Arrow, NumPy, 
  read_positions   where a reader is and what it missed        producers    producers and transactions
  log/             segments; table versions after RESTOREs
  config/          settings: Kafka's names, defaults, ranges
+ display          results as a short line and as tables of HTML
  errors, moments, secrets
 ```
 

@@ -18,6 +18,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
+from lastword.compaction.display import Displayed
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
@@ -86,8 +88,8 @@ class ProducerStamp:
     epoch: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenTransaction:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class OpenTransaction(Displayed):
     """A transaction that is neither committed nor aborted, over all the partitions that it touched."""
 
     producer_id: int

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from lastword.compaction.config.keys import DAY_MS
+from lastword.compaction.display import Displayed
 from lastword.compaction.errors import UserError
 from lastword.compaction.read_positions import Position
 
@@ -71,8 +72,8 @@ class Reader:
         return Reader(name=name, position=position, seen_ms=seen_ms, expiration_ms=details["expiration_ms"], registration=registration)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReaderStanding:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ReaderStanding(Displayed):
     """A registered reader as people see it: what it reads next, its lag in offsets, when it was seen, whether it has expired."""
 
     name: str

@@ -18,9 +18,9 @@ Packages, from the top down; each one imports only what stands below it (import-
  lastword.service    `lastword run` and its settings     │ lastword/
  lastword.status     metrics, health, status page        │
  LogDir, Topic       the Python API                      │   log_dir, handle, topic, maintained_topic, arrow_topic, spark_topic,
-                                                         │   transaction, spark_transaction, copying
+                                                         │   transaction, spark_transaction, copying, plotting
  lastword.topics     what the methods of a topic do      │
- lastword.spark      session, jars, S3 options           ┘   clock, text
+ lastword.spark      session, jars, S3 options           ┘   clock, progress_bars, text
  lastword.streaming  streaming queries                     streaming/
  lastword.storage    the log on Delta                      storage/
  lastword.checkpoints  query checkpoints, caches           checkpoints/
@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from lastword.compaction.order.source_states import SourceCounts
     from lastword.copying import copy_topic
     from lastword.log_dir import LogDir
+    from lastword.plotting import LogPlot, plot_log
     from lastword.spark.session import spark_session
     from lastword.spark_topic import SparkBootstrap, SparkTopic
     from lastword.spark_transaction import SparkTransaction
@@ -109,6 +110,8 @@ else:  # a type checker that sees this takes any name for one of ours
         "Envelope": "lastword.change_data.events.envelopes",
         "SourceCounts": "lastword.compaction.order.source_states",
         "copy_topic": "lastword.copying",
+        "LogPlot": "lastword.plotting",
+        "plot_log": "lastword.plotting",
         "LogDir": "lastword.log_dir",
         "spark_session": "lastword.spark.session",
         "AppendedRange": "lastword.storage.append.ranges",
@@ -195,6 +198,7 @@ __all__ = [
     "LedgerUnreadable",
     "LogDir",
     "LogDirUnreachable",
+    "LogPlot",
     "Mirror",
     "OffsetOutOfRange",
     "OpenTransaction",
@@ -240,5 +244,6 @@ __all__ = [
     "__version__",
     "copy_topic",
     "latest_sql",
+    "plot_log",
     "spark_session",
 ]

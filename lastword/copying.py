@@ -13,6 +13,7 @@ from lastword.compaction.order.source_positions import highest_of_each_place
 from lastword.log_dir import LogDir
 from lastword.storage.append.source_decisions import truncate_decision
 from lastword.storage.ledger.decisions import Decision, Kind
+from lastword.storage.progress import work
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -51,7 +52,12 @@ def copy_topic(logs: LogDir[Topic], source: str, target: str, *, partitions: int
         columns = (*_COLUMNS, "source_sequence") if decisions is not None else _COLUMNS
         decisions = [*(decisions or []), *_known_columns(origin, copy)]
         batches = _chunks(origin.record_batches(isolation="read_committed", columns=columns), chunk_bytes)
-        count = sum(copy.append(_with_sequences(rows), sequence_as="text").record_count for rows in batches)
+        total = sum(offsets.log_end - offsets.log_start for offsets in origin.offsets().values())
+        count = 0
+        with work(f"copy {source} to {target}", total=total, unit="offsets") as advance:
+            for rows in batches:
+                count += copy.append(_with_sequences(rows), sequence_as="text").record_count
+                advance(len(rows))
         if decisions:
             copy.log.ledger.append(decisions)
     except BaseException:

@@ -15,6 +15,7 @@ from lastword.clock import now_ms
 from lastword.compaction.config.topic_config import normalize_overrides
 from lastword.compaction.errors import InvalidTopic, TopicExists, UnknownTopic, UserError
 from lastword.handle import Handle
+from lastword.progress_bars import show_where_seen
 from lastword.storage.delta.snapshot import LogSnapshot
 from lastword.storage.delta.tables import create_table, open_table
 from lastword.storage.files import schema
@@ -24,6 +25,7 @@ from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.storage.ledger.ledger import Ledger
 from lastword.storage.log.topic_log import TopicLog
 from lastword.topic import Topic
+from lastword.topics.notebooks import html_of_topics
 from lastword.topics.queries import run_query
 
 if TYPE_CHECKING:
@@ -105,6 +107,7 @@ class LogDir(Handle, Generic[TopicT_co]):
                 f'LogDir takes a location, LogDir("data"), or a Spark session and a location, LogDir(spark, "data"); it was given {shown}'
             )
             raise UserError(message)
+        show_where_seen()
         super().__init__(
             spark,
             location,
@@ -166,6 +169,9 @@ class LogDir(Handle, Generic[TopicT_co]):
             producer_cache=producer_snapshots(paths.root, self._storage_options, lambda: log.decisions().topic_id),
         )
         return log
+
+    def _repr_html_(self) -> str:
+        return html_of_topics(self.location, self.topics(), self.log)
 
     def check_reachable(self) -> None:
         """Raise `LogDirUnreachable` when the log.dir that this process holds is not there any more."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from lastword.compaction.display import ResultList
 from lastword.compaction.errors import CommitConflict
 from lastword.storage.verify import VerifyReport, verify
 from lastword.topics import decisions
 from lastword.topics.arguments import read_key, read_offsets_by_partition
 from lastword.topics.explanation import PartitionReport, partition_reports
+from lastword.topics.notebooks import html_of_topic
 from lastword.topics.purging import Purge, PurgeReceipt, before_as_ms
 
 if TYPE_CHECKING:
@@ -35,6 +37,9 @@ class MaintainedTopic:
     def __repr__(self) -> str:
         """Return the name and place, for people."""
         return f"{type(self).__name__}({self.name!r}, {self._log.paths.root!r})"
+
+    def _repr_html_(self) -> str:
+        return html_of_topic(self._log, now_ms=self._clock())
 
     @property
     def name(self) -> str:
@@ -64,7 +69,8 @@ class MaintainedTopic:
         `min.compaction.lag.ms` or the active segment protect stays as it is. Rules: docs/semantics.md#A.19, docs/semantics.md#3 to
         docs/semantics.md#11, KIP-58, KIP-354, KIP-534.
         """
-        return self._log_dir.idle_cleaner(self._log).clean(self._log, self._log_dir.session, clock_ms=self._clock, force=force)
+        cleaner = self._log_dir.idle_cleaner(self._log)
+        return ResultList(cleaner.clean(self._log, self._log_dir.session, clock_ms=self._clock, force=force))
 
     def explain(self, *, force: bool = False) -> list[PartitionReport]:
         """Return for each partition what would be cleaned now, or which bound or threshold holds it back, and until when.
@@ -73,16 +79,16 @@ class MaintainedTopic:
         """
         cleaner = self._log_dir.cleaner
         plan, _ = cleaner.plan(self._log, now_ms=self._clock(), force=force)
-        return partition_reports(plan, self._log.decisions().cleaning_failures())
+        return ResultList(partition_reports(plan, self._log.decisions().cleaning_failures()))
 
     def preview_clean(self, *, force: bool = False) -> list[CleaningReceipt]:
         """Return the receipts that `clean` would write in its first round, without writing anything: rows and bytes to go, by reason."""
-        return self._log_dir.cleaner.preview(self._log, self._log_dir.session, now_ms=self._clock(), force=force)
+        return ResultList(self._log_dir.cleaner.preview(self._log, self._log_dir.session, now_ms=self._clock(), force=force))
 
     def receipts(self, partition: int | None = None) -> list[CleaningReceipt]:
         """Return the receipts of the cleanings that the log still contains, oldest first."""
         self._log.sync_ledger_with_history()
-        return self._log.receipts(None if partition is None else self._log.check_partition(partition))
+        return ResultList(self._log.receipts(None if partition is None else self._log.check_partition(partition)))
 
     def apply_retention(self) -> dict[int, Deletion]:
         """Delete the segments that log start, retention.bytes and retention.ms allow to go; return what went, by partition.

@@ -1,7 +1,8 @@
-"""Text and sizes for terminals and pages: printable characters only, limited in length; sizes with a unit."""
+"""Text and sizes for terminals, notebooks and pages: printable characters only, limited in length; sizes with a unit."""
 
 from __future__ import annotations
 
+import base64
 from typing import Final
 
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -11,6 +12,17 @@ def printable(text: str, most: int) -> str:
     """Return at most `most` characters of a text. Characters that are not printable are replaced by �."""
     shown = "".join(character if character.isprintable() else "�" for character in text[: most + 1])
     return shown if len(shown) <= most else f"{shown[: most - 1]}…"
+
+
+def bytes_as_text(raw: bytes, most: int) -> str:
+    """Return the beginning of bytes as text: at least `most` characters of UTF-8 if there are as many, base64 of what is not UTF-8."""
+    begin = raw[: 4 * most]
+    try:
+        return begin.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if len(raw) > len(begin) and error.start > len(begin) - 4:  # the cut split a character
+            return begin[: error.start].decode("utf-8")
+        return f"base64:{base64.b64encode(raw[:most]).decode('ascii')}"
 
 
 def fold(text: str, width: int) -> str:

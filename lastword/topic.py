@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from lastword.compaction.config.topic_config import TopicConfig, describe_topic_config, normalize_overrides
+from lastword.compaction.display import ResultList, ResultTuple
 from lastword.compaction.errors import HistoryCleaned, InvalidConfiguration, UserError, Violation, check_text
 from lastword.compaction.read_positions import Position
 from lastword.compaction.readers import ReaderStanding
@@ -241,14 +242,14 @@ class Topic(MaintainedTopic):
         Each has key, refused_at, source, reason, detail and source_sequence of that row. Of 100,000 keys at most. Rule:
         docs/semantics.md#A.57.
         """
-        return StaleKeys(self._log).collect()
+        return ResultTuple(StaleKeys(self._log).collect())
 
     def sources(self) -> tuple[SourceDescription, ...]:
         """Return the sources of the topic's change events by name: epoch, snapshots, rows that the newest snapshot lacks, what is decided.
 
         Keys are read where a snapshot came behind other events. Rule: docs/semantics.md#A.61.
         """
-        return describe_sources(self._log)
+        return ResultTuple(describe_sources(self._log))
 
     def new_epoch(self, source: str) -> int:
         """Begin a new epoch of a source, and return its number: what comes from now on is newer than all that the topic has of it.
@@ -353,7 +354,7 @@ class Topic(MaintainedTopic):
 
     def open_transactions(self) -> list[OpenTransaction]:
         """Return the transactions that are open, oldest first: producer, partitions with first offsets, since when, timeout."""
-        return self._log.at().open_transactions()
+        return ResultList(self._log.at().open_transactions())
 
     def abort_transaction(self, producer_id: int) -> AppendResult:
         """End the open transaction of a producer, with a new epoch that fences it; raise `UserError` naming the open ones otherwise."""
@@ -374,11 +375,11 @@ class Topic(MaintainedTopic):
         """Return the registered readers by name: position, lag, last sight, and whether they have expired."""
         state, moment = self._log.at(), self._clock()
         readers = sorted(self._log.readers(state.decisions).items())
-        return [ReaderStanding.of(one, state.log_end_offsets, moment) for _, one in readers]
+        return ResultList(ReaderStanding.of(reader, state.log_end_offsets, moment) for _, reader in readers)
 
     def tables(self) -> list[TableDescription]:
         """Return the typed tables that follow the topic (`ArrowTopic.materialize`, `[[table]]` of the service), by path."""
-        return tables.describe_tables(self._log)
+        return ResultList(tables.describe_tables(self._log))
 
     def pause_table(self, path: str) -> None:
         """Let a table take no steps, in whatever process, until it is resumed. Raises `UserError` naming the tables of the topic."""

@@ -10,6 +10,7 @@
  ledger/                      the table of decisions
  delta/                       snapshots, history, commits
  tasks                        where pieces of work run: threads of this process, or a cluster
+ progress                     how far long work is, for progress bars
  schema_registry/             schemas of a registry: client, store, decoder
  files/                       schemas and paths
 ```

@@ -28,6 +28,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from lastword.storage.files.paths import filesystem_of, storage_faults
+from lastword.storage.progress import work
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -112,8 +113,15 @@ class KeySearch:
         ]
         self._clean &= {file.path for file in there}
         waiting = sorted((file for file in there if file.path not in self._clean), key=lambda file: file.path)
-        with ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1), thread_name_prefix="key-search") as threads:
-            files = [file for file in threads.map(self._decode, waiting) if file is not None]
+
+        def decode(info: fs.FileInfo) -> FoundIn | None:
+            rows = self._decode(info)
+            advance(1)
+            return rows
+
+        workers = min(4, os.cpu_count() or 1)
+        with ThreadPoolExecutor(workers, "key-search") as threads, work("search a key", total=len(waiting), unit="files") as advance:
+            files = [file for file in threads.map(decode, waiting) if file is not None]
         self._clean |= {file.path for file in waiting} - {file.path for file in files}
         return [file for file in files if file.rows is None or file.rows]
 

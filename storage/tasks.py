@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+
+from lastword.storage.progress import work
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from lastword.compaction.planning.rate_limiter import Spend
 
 T_co = TypeVar("T_co", covariant=True)
+#: How often a task reads or writes its bytes at most: keys, records, what is left of them.
+_PASSES: Final = 3
 
 
 class Task(Protocol[T_co]):
@@ -42,9 +46,18 @@ class Cluster(Protocol):
 
 
 def run_tasks(
-    tasks: Sequence[Task[T_co]], spend: Spend, *, is_limited: bool, cluster: Cluster | None, parallelism: int | None, spread_bytes: int
+    tasks: Sequence[Task[T_co]],
+    spend: Spend,
+    *,
+    what: str,
+    is_limited: bool,
+    cluster: Cluster | None,
+    parallelism: int | None,
+    spread_bytes: int,
 ) -> list[T_co]:
     """Run tasks, and return what each did, in their order. What the first task to fail raises is raised when all have ended.
+
+    `what` names the work where its progress is shown (`lastword.storage.progress`); on a cluster Spark shows it.
 
     Tasks that look at `spread_bytes` or more together run on the executors of the cluster, if there are any. With a limit of bytes a
     second (`is_limited`) one task at a time is fast enough.
@@ -53,7 +66,24 @@ def run_tasks(
     if cluster is not None and not is_limited and size >= spread_bytes and len(tasks) > 1 and cluster.has_executors:
         return cluster.run(tasks, parallelism)
     workers = 1 if is_limited else min(len(tasks), parallelism or os.cpu_count() or 1)
-    if workers <= 1:
-        return [task.run(spend) for task in tasks]
-    with ThreadPoolExecutor(workers, "task") as threads:
-        return list(threads.map(lambda task: task.run(spend), tasks))
+    with work(what, total=size, unit="B") as advance:
+        if workers <= 1:
+            return [_run_task(task, spend, advance) for task in tasks]
+        with ThreadPoolExecutor(workers, "task") as threads:
+            return list(threads.map(lambda task: _run_task(task, spend, advance), tasks))
+
+
+def _run_task(task: Task[T_co], spend: Spend, advance: Callable[[float], None]) -> T_co:
+    """Run a task, whose progress is about what it has spent of its passes over its bytes."""
+    left = task.size_bytes
+
+    def spend_and_advance(counted_bytes: int) -> None:
+        nonlocal left
+        spend(counted_bytes)
+        step = min(left, counted_bytes // _PASSES)
+        left -= step
+        advance(step)
+
+    done = task.run(spend_and_advance)
+    advance(left)
+    return done

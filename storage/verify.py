@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 from pyarrow import fs
 
+from lastword.compaction.display import Displayed
 from lastword.compaction.errors import CorruptLog, first_line
 from lastword.compaction.producers import Control
 from lastword.storage.delta.history import commit_actions, commits_since
@@ -33,6 +34,7 @@ from lastword.storage.delta.tables import open_table
 from lastword.storage.files.data_reader import row_groups
 from lastword.storage.files.paths import filesystem_of
 from lastword.storage.files.schema import ADDED_COLUMNS, LOG_COLUMNS
+from lastword.storage.progress import work
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -55,8 +57,8 @@ _VERSION_DIGITS: Final = 20
 _COMMITS_AT_A_TIME: Final = 16
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerifyReport:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class VerifyReport(Displayed):
     """What `verify` looked at and what it found; `problems` is empty when every invariant holds."""
 
     table_version: int
@@ -155,12 +157,18 @@ class _Problems:
 def _check_records(log: TopicLog, snapshot: LogSnapshot, decisions: Decisions, *, is_overlapping: bool) -> list[str]:
     """Check what the files hold, partition by partition; the files of a partition are read side by side."""
     files, problems = snapshot.files, _Problems()
-    with ThreadPoolExecutor(os.cpu_count()) as threads:
+
+    def look(file: int) -> _Look:
+        seen = _look(log, files, file, start, checkpoint)
+        advance(1)
+        return seen
+
+    with ThreadPoolExecutor(os.cpu_count()) as threads, work(f"verify {log.name}", total=len(files.path), unit="files") as advance:
         for partition in sorted(set(files.partition.tolist())):
             known = 0 <= partition < decisions.partitions
             start, checkpoint = (decisions.log_start_offset(partition), decisions.cleaner_checkpoint(partition) or 0) if known else (0, 0)
             mine = np.flatnonzero(files.partition == partition).tolist()
-            looks = list(threads.map(lambda file: _look(log, files, file, start, checkpoint), mine))  # noqa: B023  used at once
+            looks = list(threads.map(look, mine))
             problems.files += [text for look in looks for text in look.problems]
             if is_overlapping:
                 offsets, counts = np.unique(np.concatenate([look.offsets for look in looks]), return_counts=True)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 #: What was counted when the table was written, or since.
 CEILINGS: Final = {
-    "names: one": 35,
-    "names: found, told, said": 48,
+    "names: one": 34,
+    "names: found, told, said": 47,
     "functions named by a participle": 34,
     "phrases that say nothing": 8,
     "functions over 60 lines": 0,
@@ -34,13 +34,13 @@ CEILINGS: Final = {
 }
 #: Lines of the product by room.
 ROOMS: Final = {
-    "lastword": 11079,
+    "lastword": 11272,
     "pyspark_lastword": 445,
     "streaming": 5811,
-    "storage": 16515,
+    "storage": 16662,
     "change_data": 7376,
     "checkpoints": 215,
-    "compaction": 6297,
+    "compaction": 6441,
 }
 _MOST_LINES, _MOST_BRANCHES = 60, 15
 _BRANCHES: Final = (ast.If, ast.For, ast.While, ast.AsyncFor, ast.IfExp, ast.ExceptHandler, ast.BoolOp, ast.comprehension, ast.match_case)

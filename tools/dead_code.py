@@ -20,7 +20,6 @@ _OUTSIDE: Final = {
         "await_termination",
         "create_auto_cdc_flow",
         "last_stable",
-        "log_start",
     },
     "Python and its libraries": {
         "__dir__",
@@ -53,6 +52,7 @@ _OUTSIDE: Final = {
         "reportLatestOffset",
         "streamReader",
     },
+    "notebooks": {"_repr_html_", "_repr_svg_"},
     "a template": {"dirtiest"},
     "tests": {"forget_schemas", "hook", "last_failure"},
     "tools": {"METRICS", "default_text", "doc"},

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from lastword.compaction.display import Displayed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -11,8 +13,8 @@ if TYPE_CHECKING:
     from lastword.compaction.log.segments import Segment
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CleaningReceipt:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class CleaningReceipt(Displayed):
     """What a round did to a partition: offsets `first_dirty_offset` to `end_offset` were mapped, and the checkpoint is `end_offset`.
 
     Records and bytes are those of the segments that were written again (`segments_before` of them, in `groups`), before and after; all
@@ -25,6 +27,10 @@ class CleaningReceipt:
     `read_bytes` are those of both passes: of `indexed_bytes` about what the columns take that were mapped, and the files that were
     written again. `table_version` is the swap's.
     """
+
+    BRIEF: ClassVar = (
+        "topic", "partition", "trigger", "first_dirty_offset", "end_offset", "records_before", "records_after", "removed", "now_ms",
+    )  # fmt: skip
 
     topic: str
     partition: int

@@ -31,12 +31,10 @@ from lastword.cli.options import (
     service_address,
     tell,
 )
-from lastword.compaction.errors import UserError
 from lastword.compaction.moments import instant
-from lastword.status.drawing import draw_topic
+from lastword.plotting import plot_log
 from lastword.status.listen import parse_listen
 from lastword.status.server import status_json
-from lastword.status.standing import Looker, TopicStanding
 from lastword.status.troubles import duration
 from lastword.status.watcher import Watcher
 from lastword.text import printable, size
@@ -109,15 +107,11 @@ def plot(
     if str(output) == "-" and as_json:
         raise usage_mistake(name="--output", value="-", allowed="with --json name a FILE: standard output is the drawing otherwise")
     logs = open_log_dir(log_dir)
-    picture = draw_topic(_look(Looker(logs.topic(topic).log, logs.cleaner)))
+    plot = plot_log(logs, topic)
     if str(output) == "-":
-        sys.stdout.write(picture + "\n")
+        sys.stdout.write(plot.svg + "\n")
         return
-    try:
-        output.write_text(picture, encoding="utf-8")
-    except OSError as error:
-        message = f"cannot write {output}: {error.strerror}"
-        raise UserError(message) from error
+    plot.save(output)
     tell(f"wrote the drawing of {topic} to {output}", {"topic": topic, "output": str(output)}, as_json=as_json)
 
 
@@ -178,13 +172,6 @@ def _ask(url: str) -> dict[str, Any] | None:
     except (OSError, urllib.error.URLError, ValueError):
         return None
     return status if isinstance(status, dict) and {"log_dir", "topics", "troubles"} <= set(status) else None
-
-
-def _look(looker: Looker) -> TopicStanding:
-    status = looker.look(now_ms=clock.now_ms())
-    if status.error is not None:
-        raise UserError(status.error)
-    return status
 
 
 def _screen(status: Mapping[str, Any]) -> Group:

@@ -24,6 +24,7 @@ from lastword.cli.options import (
     tell,
 )
 from lastword.compaction.errors import UserError
+from lastword.progress_bars import never_show
 from lastword.service.signals import StopSignals
 from lastword.storage.append.dead_letters import read_dead_letters
 from lastword.topics.appending import InputFile
@@ -226,6 +227,7 @@ def run(
     if config is not None and before is not None and config != before:
         message = f"-c {before} and -c {config}: the service has one configuration file; give one of them"
         raise UserError(message)
+    never_show()
     settings = load_settings(config or before or Path("conf/lastword.toml"))
     with StopSignals() as signals:
         service = Service(settings, store=connection_options(), signals=signals)

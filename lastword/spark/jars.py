@@ -38,11 +38,11 @@ from xml.sax.saxutils import quoteattr
 import platformdirs
 import typer
 from filelock import FileLock, Timeout
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from lastword.compaction.errors import UserError
+from lastword.progress_bars import show_where_seen
 from lastword.spark.installation import PYSPARK, require_spark
+from lastword.storage.progress import work
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -266,30 +266,19 @@ def _run_ivy(java: str, wanted: list[Jar], scratch: Path) -> str:
 
 
 def _watch(ivy: subprocess.Popen[bytes], wanted: list[Jar], scratch: Path) -> None:
-    """Wait for Ivy, and show how many jars and bytes it has downloaded: as a bar on a terminal, else as one line."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        _say(f"downloading {_many(wanted)} to {scratch.parent}")
-        ivy.wait()
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[size]}"), TimeElapsedColumn())
-    with Progress(*columns, console=console) as progress:
-        bar = progress.add_task("downloading jars", total=len(wanted), size="")
+    """Wait for Ivy, and say how many jars it downloads: one line, and on a terminal a bar."""
+    _say(f"downloading {_many(wanted)} to {scratch.parent}")
+    show_where_seen()
+    known = 0
+    with work("downloading", total=len(wanted), unit="jars") as advance:
         while True:
             done = ivy.poll() is not None
-            found = [path for path in (scratch / "cache").rglob("*") if path.suffix in {".jar", ".part"}]  # a .part until it is whole
-            sizes = f"{sum(_size(path) for path in found) / 1e6:.1f} MB"
-            progress.update(bar, completed=sum(path.suffix == ".jar" for path in found), size=sizes)
+            downloaded = sum(1 for _ in (scratch / "cache").rglob("*.jar"))
+            advance(downloaded - known)
+            known = downloaded
             if done:
                 return
             time.sleep(_LOOK_SECONDS)
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:  # it has got its name since it was listed
-        return 0
 
 
 def _ivy_jar() -> Path:

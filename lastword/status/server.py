@@ -6,7 +6,6 @@ page runs only its own script (Content-Security-Policy), so keys may contain any
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import json
 import socket
@@ -32,7 +31,7 @@ from lastword.status.listen import parse_listen
 from lastword.status.metrics import registry_of
 from lastword.status.troubles import ago, duration, troubles
 from lastword.storage.files.row_files import installed_version
-from lastword.text import printable, size
+from lastword.text import bytes_as_text, printable, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -183,17 +182,7 @@ def display_text(value: object) -> str:
     """Return a key or a message for a page: limited in length, without control characters, bytes that are not UTF-8 as base64."""
     if value is None:
         return "–"
-    return printable(_text_of(value) if isinstance(value, bytes) else str(value), _SHOWN)
-
-
-def _text_of(raw: bytes) -> str:
-    begin = raw[: 4 * _SHOWN]
-    try:
-        return begin.decode("utf-8")
-    except UnicodeDecodeError as error:
-        if len(raw) > len(begin) and error.start > len(begin) - 4:  # the cut split a character
-            return begin[: error.start].decode("utf-8")
-        return f"base64:{base64.b64encode(raw[:_SHOWN]).decode('ascii')}"
+    return printable(bytes_as_text(value, _SHOWN) if isinstance(value, bytes) else str(value), _SHOWN)
 
 
 def _health(report: health.Health) -> Response:

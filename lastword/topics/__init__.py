@@ -2,6 +2,7 @@
 
 ```
  description    metadata of a topic            explanation    why a partition is or is not cleaned now
+ notebooks      a topic and a log.dir as HTML
  decisions      log starts, rolls, pauses      positions      where a reader starts
  sources        of change events: epochs, retired ones, what a snapshot lacks
  appending      what `append` is given: records, frames, files, change events

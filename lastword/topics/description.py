@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from lastword.compaction.config.topic_config import describe_topic_config
+from lastword.compaction.display import Displayed
 from lastword.compaction.errors import LastwordError
 from lastword.compaction.log.segments import is_closed
 from lastword.storage.reading.stale_keys import StaleKeys
@@ -15,15 +16,17 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lastword.compaction.log.segments import Segment
-    from lastword.storage.log.topic_log import TopicLog
+    from lastword.storage.log.topic_log import LogState, TopicLog
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionDescription:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class PartitionDescription(Displayed):
     """One partition: its offsets, sizes and segments. `active` tells whether the last segment still takes appends.
 
     Where the states of its producers cannot be read, as a file is spoilt, `last_stable_offset` is the log start: nothing is known above it.
     """
+
+    BRIEF: ClassVar = ("partition", "log_start_offset", "last_stable_offset", "log_end_offset", "record_count", "size_bytes")
 
     partition: int
     log_start_offset: int
@@ -35,9 +38,11 @@ class PartitionDescription:
     active: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicDescription:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class TopicDescription(Displayed):
     """A topic at one table version. Counts are exact: they are Delta's own statistics of its files."""
+
+    BRIEF: ClassVar = ("name", "location", "table_version", "overrides")
 
     name: str
     topic_id: str
@@ -65,8 +70,8 @@ class TopicDescription:
         return sum(partition.size_bytes for partition in self.partitions)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicSummary:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class TopicSummary(Displayed):
     """A topic in a list, from metadata alone. `last_append_ms` is None for a topic without a record; `error` says why it cannot be read."""
 
     topic: str
@@ -96,36 +101,41 @@ def summarize(log: TopicLog) -> TopicSummary:
 def describe(log: TopicLog, *, now_ms: int) -> TopicDescription:
     """Describe a topic."""
     state = log.at()
-    snapshot, decisions, config = state.snapshot, state.decisions, state.config
-    ends, stable = state.log_end_offsets, state.readable_stable_offsets()
-    segments: dict[int, list[Segment]] = {partition: [] for partition in range(decisions.partitions)}
-    for segment in snapshot.segments():
-        segments[segment.partition].append(segment)
-
-    def one(partition: int) -> PartitionDescription:
-        mine = segments[partition]
-        rolled = decisions.closed_offset(partition, ends[partition])
-        return PartitionDescription(
-            partition=partition,
-            log_start_offset=decisions.log_start_offset(partition),
-            last_stable_offset=stable[partition],
-            log_end_offset=ends[partition],
-            record_count=sum(segment.record_count for segment in mine),
-            size_bytes=sum(segment.size_bytes for segment in mine),
-            segments=tuple(mine),
-            active=bool(mine) and not is_closed(mine[-1], config, log_end_offset=ends[partition], rolled_offset=rolled, now_ms=now_ms),
-        )
-
+    decisions = state.decisions
     return TopicDescription(
         name=log.name,
         topic_id=decisions.topic_id,
         location=log.paths.root,
-        table_version=snapshot.version,
-        config=describe_topic_config(config),
+        table_version=state.version,
+        config=describe_topic_config(state.config),
         overrides=dict(decisions.overrides),
         mirror=decisions.mirror,
         queries={name: query_id for name, query_id in decisions.queries.items() if query_id is not None},
-        partitions=tuple(one(partition) for partition in range(decisions.partitions)),
+        partitions=describe_partitions(state, now_ms=now_ms),
         stale_keys=StaleKeys(log).count(),
         sources=describe_sources(log),
     )
+
+
+def describe_partitions(state: LogState, *, now_ms: int) -> tuple[PartitionDescription, ...]:
+    """Describe each partition of a log from metadata; files with records of producers are read for the last stable offset."""
+    decisions, ends, stable = state.decisions, state.log_end_offsets, state.readable_stable_offsets()
+    segments: dict[int, list[Segment]] = {partition: [] for partition in range(decisions.partitions)}
+    for segment in state.snapshot.segments():
+        segments[segment.partition].append(segment)
+
+    def describe_partition(partition: int) -> PartitionDescription:
+        mine, end = segments[partition], ends[partition]
+        rolled = decisions.closed_offset(partition, end)
+        return PartitionDescription(
+            partition=partition,
+            log_start_offset=decisions.log_start_offset(partition),
+            last_stable_offset=stable[partition],
+            log_end_offset=end,
+            record_count=sum(segment.record_count for segment in mine),
+            size_bytes=sum(segment.size_bytes for segment in mine),
+            segments=tuple(mine),
+            active=bool(mine) and not is_closed(mine[-1], state.config, log_end_offset=end, rolled_offset=rolled, now_ms=now_ms),
+        )
+
+    return tuple(describe_partition(partition) for partition in range(decisions.partitions))

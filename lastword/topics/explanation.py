@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
+from lastword.compaction.display import Displayed
 from lastword.compaction.moments import instant
 from lastword.compaction.planning.bounds import Bound
 from lastword.compaction.planning.planner import Obstacle
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
     from lastword.compaction.planning.planner import CleaningPlan, PartitionPlan
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionReport:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class PartitionReport(Displayed):
     """One partition of `explain`.
 
     `eligible` with its `trigger`, or the `obstacle`. `ratio` must exceed `threshold`. `overdue_ms` is for how long the partition has been
@@ -26,6 +27,8 @@ class PartitionReport:
     `uncleanable_reason` says why it is in quarantine, or, whatever the obstacle, why nothing is known of its producers. `failure` says why
     the last cleaning failed; the next try is at `eligible_at_ms`.
     """
+
+    BRIEF: ClassVar = ("topic", "partition", "eligible", "trigger", "obstacle", "ratio", "threshold", "bound_detail", "eligible_at_ms")
 
     topic: str
     partition: int

@@ -20,11 +20,12 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import pyarrow as pa
 
 from lastword.compaction.config.keys import DAY_MS
+from lastword.compaction.display import Displayed
 from lastword.compaction.errors import Aborted, PurgeIncomplete, UserError
 from lastword.compaction.moments import moment_ms
 from lastword.storage.append.append import append_rows
@@ -60,8 +61,8 @@ _LOG: Final = logger("purge")
 _LOG_RETENTION_MS: Final = 30 * DAY_MS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PurgeReceipt:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class PurgeReceipt(Displayed):
     """That a key is erased: `files_searched` files were decoded, all that lie there now, and none holds it.
 
     `tombstones` {partition: offset} superseded it and went too; empty when the log held nothing. `kept` {partition: offset} are newest
@@ -72,6 +73,10 @@ class PurgeReceipt:
     its `files_removed` files are gone. `statistics` are files of Delta logs that name it as the least or greatest text of a column; they
     go in their time, not before `statistics_until_ms` (None when there are none).
     """
+
+    BRIEF: ClassVar = (
+        "topic", "tombstones", "records_removed", "dead_letters_removed", "target_rows_removed", "files_removed", "files_searched",
+    )  # fmt: skip
 
     topic: str
     now_ms: int

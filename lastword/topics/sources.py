@@ -13,10 +13,11 @@ the source is late from now on. `sweep`: rows that its newest snapshot lacks are
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 from urllib.parse import quote
 
 from lastword.compaction.config.keys import MINUTE_MS
+from lastword.compaction.display import Displayed
 from lastword.compaction.errors import UserError
 from lastword.compaction.order.source_epochs import EVERY_PARTITION
 from lastword.compaction.order.source_positions import NO_SCOPE, UNNAMED_BELOW, shown_position
@@ -50,8 +51,8 @@ class SnapshotDescription:
     swept: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceDescription:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class SourceDescription(Displayed):
     """One source of a topic.
 
     `since_ms` is when the topic saw it first, None if an older version did. `lower_positions` is the position of a late event that was
@@ -59,6 +60,8 @@ class SourceDescription:
     PostgreSQL's LSN is all that is known of the order. `rows_not_in_snapshot` counts the rows that its newest snapshots lack, and
     `incomplete_snapshots` names Kafka's partitions in which no change has come behind them.
     """
+
+    BRIEF: ClassVar = ("name", "since_ms", "epoch", "retired", "lower_positions", "rows_not_in_snapshot")
 
     name: str
     since_ms: int | None

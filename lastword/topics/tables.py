@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import threading
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Final, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypedDict
 
 from lastword.change_data.columns.connect_schema import columns_of_ddl
 from lastword.change_data.columns.table_columns import RowMisfit, TableColumns, describe_misfit
+from lastword.compaction.display import Displayed
 from lastword.compaction.errors import UserError
 from lastword.compaction.read_positions import Position
 from lastword.compaction.readers import EXPIRATION_MS, Reader
@@ -40,8 +41,8 @@ _LONGEST_LOCATION: Final = 240
 _TELL_MS: Final = 5_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableProgress:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class TableProgress(Displayed):
     """What was done to a table: commits that changed rows, rows written and deleted, and where the table is.
 
     `misfit_rows` are records with a value that did not fit its column. `kind` is what the first commit was: bootstrap, rebuild, step, or
@@ -71,8 +72,8 @@ class TableProgress:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableDescription:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class TableDescription(Displayed):
     """A typed table that follows a topic: what it has read, how many offsets it is behind, and when it said so last.
 
     `offsets` is empty, and `lag` and `seen_ms` are None, for a table that has said nothing since its registration as a reader expired.
@@ -86,12 +87,14 @@ class TableDescription:
     seen_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class TableDetails(TableDescription):
     """A typed table and its files: rows that are not deleted, rows that are marked as deleted, files, bytes, and columns as Delta has them.
 
     `columns` are {name: Delta's type}. `table_version` is -1, and the counts are 0, for a table that is not there.
     """
+
+    BRIEF: ClassVar = ("path", "paused", "lag", "table_version", "rows", "files", "size_bytes")
 
     table_version: int = -1
     rows: int = 0

@@ -18,6 +18,7 @@ import pyarrow as pa
 from lastword.compaction.rows.batches import BatchLimits, by_partition, in_batches
 from lastword.compaction.rows.validation import Reason
 from lastword.storage.append.writing import PartitionAppend, Refusals, SliceFiles, validated_events
+from lastword.storage.progress import work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -49,6 +50,10 @@ class BatchRows:
 
     def write(self, plan: AppendPlan) -> Written:
         """Write the rows, and dead letters for refused ones; raises `InvalidRecords`, and leaves no file, where there are none."""
+        with work(f"append {plan.rules.topic}", total=None, unit="rows") as advance:
+            return self._write(plan, advance)
+
+    def _write(self, plan: AppendPlan, advance: Callable[[float], None]) -> Written:
         refusals, slices = Refusals(plan), dict[int, SliceFiles]()
         appends: dict[int, PartitionAppend] = {}
         first_row = 0
@@ -62,6 +67,7 @@ class BatchRows:
                         for part in appends[partition].take(rows):
                             slices[partition].write(part)
                     first_row += len(batch)
+                    advance(len(batch))
             refusals.check()
             files = [file for _, mine in sorted(slices.items()) for file in mine.close()]
         except BaseException:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
+from lastword.compaction.display import Displayed
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -33,8 +35,8 @@ class InputRows(Protocol):
         """Write the rows as files that are in no commit; called again with another plan when another append was first."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppendResult:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class AppendResult(Displayed):
     """What one append did: the table version that shows it, and the offsets of every partition that it touched.
 
     `table_version` is None when nothing was committed: an empty input, or a micro-batch or an idempotency key that had been committed

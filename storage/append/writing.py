@@ -45,9 +45,10 @@ from lastword.compaction.rows.validation import Reason, refusal, validate
 from lastword.storage.append.dead_letters import dead_letters_of, write_dead_letters
 from lastword.storage.append.plan import AppendPlan, Written
 from lastword.storage.files.data_files import SliceWriter, complete, delete_files
+from lastword.storage.progress import work
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -366,6 +367,11 @@ class ArrowRows:
 
     def write(self, plan: AppendPlan) -> Written:
         """Write the rows, and dead letters for refused ones; raises `InvalidRecords` before anything is written where there are none."""
+        with work(f"append {plan.rules.topic}", total=len(self._table), unit="rows") as advance:
+            return self._write(plan, advance)
+
+    def _write(self, plan: AppendPlan, advance: Callable[[float], None]) -> Written:
+        """Write the rows; half of the progress is that they are checked, half that they are written."""
         refusals = Refusals(plan)
         appends: dict[int, PartitionAppend] = {}
         parts: dict[int, list[SliceRows]] = {}
@@ -373,6 +379,7 @@ class ArrowRows:
         batches = self._batches(plan)
         first_rows = np.cumsum([0, *map(len, batches[:-1])]).tolist()
         for validated, divided in in_threads(lambda part: _divide(*part, plan), list(zip(batches, first_rows, strict=False))):
+            advance(len(validated.rows) / 2)
             refusals.see(validated.rows)
             refused = np.flatnonzero(validated.code)
             if len(refused):
@@ -389,7 +396,7 @@ class ArrowRows:
         for partition, batches in held.items():
             parts.setdefault(partition, []).extend(appends[partition].take_all(batches, self._limits))
         refusals.check()
-        return refusals.write_letters(write_all(plan, parts))
+        return refusals.write_letters(write_all(plan, parts, lambda rows: advance(rows / 2)))
 
     def _batches(self, plan: AppendPlan) -> list[pa.RecordBatch]:
         """Return the rows in the order in which they are appended."""
@@ -429,12 +436,20 @@ def _ascending(table: pa.Table, order: Sequence[str]) -> pa.Array:
     return pc.sort_indices(pa.table(columns), sort_keys=[(name, "ascending") for name in columns])
 
 
-def write_all(plan: AppendPlan, parts: Mapping[int, Sequence[SliceRows]]) -> list[DataFile]:
-    """Write the slices of several partitions, a thread a partition: each flushes its own files."""
+def write_all(
+    plan: AppendPlan, parts: Mapping[int, Sequence[SliceRows]], on_written: Callable[[int], None] = lambda _rows: None
+) -> list[DataFile]:
+    """Write the slices of several partitions, a thread a partition: each flushes its own files. `on_written` gets the numbers of rows."""
+
+    def written_parts(parts: Sequence[SliceRows]) -> Iterator[SliceRows]:
+        for part in parts:
+            yield part
+            on_written(len(part.rows))
+
     there = sorted((partition, mine) for partition, mine in parts.items() if mine)
     written: list[DataFile] = []
     try:
-        for _ in in_threads(lambda part: written.extend(write_parts(plan, *part)), there):
+        for _ in in_threads(lambda part: written.extend(write_parts(plan, part[0], written_parts(part[1]))), there):
             pass
     except BaseException:
         delete_files(plan.location, plan.storage_options, [file.path for file in written])

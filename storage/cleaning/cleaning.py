@@ -116,6 +116,7 @@ class Cleaning:
         cleaned = run_tasks(
             tasks,
             self._spend,
+            what=f"clean {self.log.name}",
             is_limited=self.is_limited,
             cluster=self.cluster,
             parallelism=self.parallelism,

@@ -132,6 +132,7 @@ def merge_small_files(
     written = run_tasks(
         tasks,
         spend or spend_freely,
+        what=f"merge files of {log.name}",
         is_limited=spend is not None,
         cluster=cluster,
         parallelism=parallelism,

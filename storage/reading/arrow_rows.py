@@ -28,6 +28,7 @@ from lastword.storage.files.data_reader import check_order, named_errors
 from lastword.storage.files.paths import filesystem_of
 from lastword.storage.files.schema import ADDED_COLUMNS, RECORD_COLUMNS
 from lastword.storage.log.aborted import NOTHING, THREADS
+from lastword.storage.progress import work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -257,8 +258,14 @@ def offsets_at(view: View, moment_ms: int) -> tuple[int, ...]:
 
 def together(ranges: Sequence[FileRange], read: Callable[[FileRange], list[pa.RecordBatch]], columns: Sequence[str]) -> pa.Table:
     """Return the batches of file ranges, in their order, as one table; some files are read at once."""
-    with ThreadPoolExecutor(THREADS) as pool:
-        return pa.Table.from_batches(chain.from_iterable(pool.map(read, ranges)), schema_of(columns))
+
+    def read_range(file: FileRange) -> list[pa.RecordBatch]:
+        batches = read(file)
+        advance(1)
+        return batches
+
+    with ThreadPoolExecutor(THREADS) as pool, work("read", total=len(ranges), unit="files") as advance:
+        return pa.Table.from_batches(chain.from_iterable(pool.map(read_range, ranges)), schema_of(columns))
 
 
 def clip_range(view: View, begin: Sequence[int] | None, end: Sequence[int] | None) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from lastword.compaction.display import Displayed
 from lastword.storage.files.paths import filesystem_of
 from lastword.storage.reading.arrow_frames import collect_rows, scan_records
 from lastword.storage.reading.arrow_rows import file_ranges, range_batches
@@ -53,13 +54,15 @@ class KeyStatus(str, Enum):
     WAITING = "waiting"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyRecord:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class KeyRecord(Displayed):
     """A record of a key and where it is in the log.
 
     `segment` is the base offset of its segment. `is_clean` tells whether it lies below the cleaner checkpoint. `value` is None for a
     tombstone.
     """
+
+    BRIEF: ClassVar = ("partition", "offset", "timestamp", "value", "status")
 
     partition: int
     offset: int
@@ -77,13 +80,15 @@ class KeyRecord:
         return self.value is None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyHistory:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class KeyHistory(Displayed):
     """The records of a key in one partition that the log still has, oldest first, at one table version.
 
     `records` are the newest of `record_count`. `latest` is what a reader of `read_committed` sees of the key, None when nothing of it is
     visible; a tombstone is one.
     """
+
+    BRIEF: ClassVar = ("topic", "key", "partition", "record_count", "latest")
 
     topic: str
     key: bytes

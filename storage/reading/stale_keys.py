@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lastword.compaction.display import Displayed
 from lastword.compaction.errors import CorruptLog
 from lastword.compaction.order.source_positions import SourcePosition, is_after, is_before_truncate
 from lastword.compaction.rows.unchanged_columns import columns_since
@@ -45,8 +46,8 @@ MAX_KEYS: Final = 100_000
 _ATTEMPTS: Final = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StaleKey:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class StaleKey(Displayed):
     """A key whose last record is stale since `refused_at`, with the source, the reason and the sequence of the row that was refused."""
 
     key: bytes

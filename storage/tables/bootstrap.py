@@ -107,6 +107,7 @@ class Bootstrap:
         self._done = run_tasks(
             self.tasks,
             spend_freely,
+            what=f"write {self.table_files.location}",
             is_limited=any(task.refuse is not None for task in self.tasks),
             cluster=self.cluster,
             parallelism=min(os.cpu_count() or 1, 1 + limits.index_bytes // limits.chunk_bytes),

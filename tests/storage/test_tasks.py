@@ -56,7 +56,7 @@ def test_tasks_of_many_bytes_go_to_the_executors(
     """One task stays here, and so does work with a limit of bytes a second."""
     cluster: Any = _Executors(has_executors=has_executors)
     tasks: Any = [_Sized(size) for size in sizes]
-    done = run_tasks(tasks, spend_freely, is_limited=is_limited, cluster=cluster, parallelism=2, spread_bytes=spread_bytes)
+    done = run_tasks(tasks, spend_freely, what="clean", is_limited=is_limited, cluster=cluster, parallelism=2, spread_bytes=spread_bytes)
     assert done == [place] * len(sizes)
     assert cluster.given == ([len(sizes)] if place == "there" else [])
 
@@ -64,4 +64,4 @@ def test_tasks_of_many_bytes_go_to_the_executors(
 def test_without_a_cluster_tasks_run_here() -> None:
     """However many bytes they look at."""
     tasks: Any = [_Sized(2**40), _Sized(2**40)]
-    assert run_tasks(tasks, spend_freely, is_limited=False, cluster=None, parallelism=2, spread_bytes=0) == ["here", "here"]
+    assert run_tasks(tasks, spend_freely, what="clean", is_limited=False, cluster=None, parallelism=2, spread_bytes=0) == ["here"] * 2

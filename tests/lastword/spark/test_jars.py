@@ -23,6 +23,7 @@ from typer.testing import CliRunner
 
 from lastword.compaction.errors import UserError
 from lastword.spark import jars
+from tests.progress import Shown, shown_work
 
 #: Many of these take half a second or more; `make quick` leaves them to `make test`.
 pytestmark = pytest.mark.long
@@ -89,18 +90,14 @@ def test_what_is_missing_is_downloaded_once_and_said_in_one_line(folder: Path, t
     assert (said.out, said.err, _starts(tmp_path)) == ("", "", 2)
 
 
-def test_on_a_terminal_a_bar_counts_the_jars(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """It ends full, and fits the 80 columns of a plain terminal."""
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "80")
-    jars.resolve()
+def test_a_bar_counts_the_jars(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Behind the line, where somebody sees it."""
+    assert not folder.exists()
+    with shown_work() as works:
+        jars.resolve()
 
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert "downloading jars" in said.err
-    assert "2/2" in said.err
-    assert "…" not in said.err
-    assert "0.0 MB" in said.err
+    assert works == [Shown(what="downloading", total=2, unit="jars", done=2, is_closed=True)]
+    assert capsys.readouterr().err == f"lastword: downloading 2 jars to {folder}\n"
 
 
 def test_of_two_processes_one_downloads_and_the_other_waits(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -234,12 +231,6 @@ def test_the_command_downloads_the_groups_that_it_is_given(folder: Path) -> None
     done = CliRunner().invoke(app, ["--group", "spark", "--group", "hive"])
     assert (done.exit_code, done.stdout) == (1, "")
     assert done.stderr == "error: no jars are known as 'hive': the groups are spark\n"
-
-
-def test_a_jar_that_has_got_its_name_since_it_was_listed_counts_when_it_is_listed_again(tmp_path: Path) -> None:
-    """Ivy gives it when it is whole."""
-    (tmp_path / "a.jar").write_bytes(b"12345")
-    assert [jars._size(tmp_path / name) for name in ("a.jar", "a.jar.part")] == [5, 0]  # noqa: SLF001
 
 
 @pytest.mark.parametrize("found", [None, SimpleNamespace(submodule_search_locations=["/nonexistent"])], ids=["none", "without its jars"])
