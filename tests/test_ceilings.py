@@ -34,10 +34,10 @@ CEILINGS: Final = {
 }
 #: Lines of the product by room.
 ROOMS: Final = {
-    "lastword": 11272,
+    "lastword": 11288,
     "pyspark_lastword": 445,
     "streaming": 5811,
-    "storage": 16662,
+    "storage": 16671,
     "change_data": 7376,
     "checkpoints": 215,
     "compaction": 6441,

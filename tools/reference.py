@@ -147,7 +147,12 @@ def _service_file() -> Iterator[str]:
     if unknown:
         message = f"tools/reference.py does not say what {', '.join(sorted(unknown))} of lastword.service.settings.Settings is"
         raise ReferenceBroken(message)
-    yield from ("## The service file", "", "`lastword run -c lastword.toml`. Beside the settings above it has:", "")
+    yield from (
+        "## The service file",
+        "",
+        "`lastword run -c lastword.toml`; relative paths are relative to the folder of the file. Beside the settings above it has:",
+        "",
+    )
     yield from ("| entry | default | meaning |", "|---|---|---|")
     yield from (f"| {_SERVICE_FILE[name]} |" for name in Settings.model_fields if _SERVICE_FILE[name])
     yield ""

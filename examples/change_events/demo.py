@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import shutil
 import sys
 import time
@@ -45,24 +44,19 @@ def main(folder: Annotated[Path, typer.Option("--dir", help="Where the demo work
     for name in _TABLES:
         shutil.copy(_HERE / f"{name}.jsonl.gz", folder / "incoming")
     shutil.copy(_HERE / "lastword.toml", folder)
-    settings = load_settings(_HERE / "lastword.toml").model_copy(update={"spark": {"spark.log.level": "OFF"}})
+    settings = load_settings(folder / "lastword.toml").model_copy(update={"spark": {"spark.log.level": "OFF"}})
     out.print(f"[dim]lastword run -c {_HERE / 'lastword.toml'} …[/dim]")
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
-        Service(settings).run()
-        equal = [_compare(name, keys) for name, keys in _TABLES.items()]
-    finally:
-        os.chdir(before)
+    Service(settings).run()
+    equal = [_compare(folder / "tables", name, keys) for name, keys in _TABLES.items()]
     out.print(f"\ndone in {time.monotonic() - begun:.0f} s. Next:")
     out.print(f"  LASTWORD_LOG_DIR={folder / 'data'} lastword tables list shop.order_lines")
     out.print(f"  LASTWORD_LOG_DIR={folder / 'data'} lastword records shop.order_lines --limit 5")
     sys.exit(0 if all(equal) else 1)
 
 
-def _compare(name: str, keys: tuple[str, ...]) -> bool:
+def _compare(tables: Path, name: str, keys: tuple[str, ...]) -> bool:
     """Show some rows of a table, and tell whether it has the rows of the database."""
-    found = pl.read_delta(f"tables/shop.{name}").sort(keys)
+    found = pl.read_delta(str(tables / f"shop.{name}")).sort(keys)
     with gzip.open(_HERE / f"{name}.expected.jsonl.gz", "rt", encoding="utf-8") as lines:
         expected = [json.loads(line, parse_float=Decimal) for line in lines if line.strip()]
     columns = list(expected[0])

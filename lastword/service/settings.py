@@ -28,7 +28,8 @@ listen = "127.0.0.1:9464"            # "" for none
 ```
 
 TOML reads a dotted key as nested tables; they are joined again here, so that Kafka's names can be written as they are.
-Topics may also stand in a file `topics.toml` beside it. The environment wins over the file: LASTWORD_LOG_DIR, LASTWORD_HTTP_LISTEN.
+Relative paths are relative to the folder of the file. Topics may also stand in a file `topics.toml` beside it. The environment wins over
+the file: LASTWORD_LOG_DIR, a path relative to the working directory, and LASTWORD_HTTP_LISTEN.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from lastword.compaction.secrets import HIDDEN
 from lastword.service.mistakes import find_misplacement, shown_value, violation_of
 from lastword.service.table_settings import TableSettings, doubled_tables
 from lastword.status.listen import parse_listen
-from lastword.storage.files.locations import location_of
+from lastword.storage.files.locations import location_of, path_below
 from lastword.storage.files.paths import check_topic_name
 from lastword.streaming.append.source_settings import FileSource, KafkaSource, RateSource, Source
 
@@ -122,7 +123,7 @@ def load_settings(path: Path) -> Settings:
     named = broker.pop("log.dir", "data")
     if not isinstance(named, str):
         violations.append(Violation(key="log.dir", value=shown_value(named), allowed="allowed is a path or URI, in quotes"))
-    log_dir = os.environ.get("LASTWORD_LOG_DIR") or named
+    environment = os.environ.get("LASTWORD_LOG_DIR", "")
     wrong = {key: violation for key, value in broker.items() if (violation := find_misplacement(key, value)) is not None}
     violations += wrong.values()
     broker = {key: value for key, value in broker.items() if key not in wrong}
@@ -130,7 +131,7 @@ def load_settings(path: Path) -> Settings:
     violations += _violations(partial(parse_service_config, broker))
     violations += _wrong_topic_settings(topics)
     settings = {
-        "log_dir": str(log_dir),
+        "log_dir": environment or str(named),
         "broker": broker,
         "topics": {name: {"partitions": partitions[name], "config": table} for name, table in topics.items()},
         "sources": sources,
@@ -141,7 +142,22 @@ def load_settings(path: Path) -> Settings:
     violations += _violations(partial(checked_settings, settings))
     if violations:
         raise InvalidConfiguration(str(path), violations)
-    return checked_settings(settings)
+    return _with_paths_below(path.parent, checked_settings(settings), keeps_log_dir=bool(environment))
+
+
+def _with_paths_below(folder: Path, settings: Settings, *, keeps_log_dir: bool) -> Settings:
+    """Return settings whose relative paths are relative to a folder, and no longer to the working directory."""
+
+    def with_paths(block: BaseModel, *names: str) -> BaseModel:
+        return block.model_copy(update={name: path_below(folder, getattr(block, name)) for name in names if hasattr(block, name)})
+
+    return settings.model_copy(
+        update={
+            "log_dir": settings.log_dir if keeps_log_dir else path_below(folder, settings.log_dir),
+            "sources": [with_paths(source, "path", "schema_registry_ssl_ca_location") for source in settings.sources],
+            "tables": [with_paths(table, "path") for table in settings.tables],
+        }
+    )
 
 
 def _spark_settings(given: dict[str, Any], violations: list[Violation]) -> dict[str, str]:

@@ -14,6 +14,7 @@ A plain path is one of the local disk, whatever the default file system of a clu
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Final
@@ -54,6 +55,14 @@ def location_of(given: str, *, is_pattern: bool = False) -> str:
     if ambiguous is not None:
         raise _refusal(given, f"Spark and delta-rs do not agree what {ambiguous[0]} means in a URI")
     return given.rstrip("/")
+
+
+def path_below(folder: Path, given: str) -> str:
+    """Return a relative path as it is below a folder; absolute paths, those of the home directory, URIs and an empty text as they are."""
+    if not given.strip() or given.startswith(("/", "~")) or _SCHEME.match(given):
+        return given
+    below = os.path.normpath(folder / given)
+    return f"./{below}" if _SCHEME.match(below) else below
 
 
 def local_path(location: str) -> Path | None:

@@ -126,7 +126,7 @@ def test_tables_of_a_topic_and_of_a_pattern(tmp_path: Path) -> None:
     assert (of_pattern.every, of_pattern.on_type_change, of_pattern.record_columns) == (0.5, "fail", ["_offset"])
     assert dict(of_pattern.properties) == {"delta.appendOnly": "false"}
     assert [of_pattern.matches(name) for name in ("shop.orders", "workshop.orders", "shop")] == [True, False, False]
-    assert of_pattern.path_of("shop.orders") == "tables/shop.orders"
+    assert of_pattern.path_of("shop.orders") == str(tmp_path / "tables" / "shop.orders")
     assert (of_topic.columns, of_topic.matches("fruit"), of_topic.matches("fruits")) == ("price int", True, False)
 
 
@@ -201,7 +201,7 @@ def test_each_source_has_the_settings_of_its_format(tmp_path: Path) -> None:
 def test_an_empty_file_is_the_defaults(tmp_path: Path) -> None:
     """A log.dir `data`, and nothing to do."""
     found = load_settings(_file(tmp_path, ""))
-    assert (found.log_dir, found.broker, found.topics, found.sources, found.spark) == ("data", {}, {}, [], {})
+    assert (found.log_dir, found.broker, found.topics, found.sources, found.spark) == (str(tmp_path / "data"), {}, {}, [], {})
 
 
 def test_the_environment_wins_over_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,7 +217,7 @@ def test_the_example_of_the_documentation_loads(tmp_path: Path) -> None:
     """The one in the docstring of `lastword.service.settings`."""
     example = (settings.__doc__ or "").split("```toml\n")[1].split("```")[0]
     found = load_settings(_file(tmp_path, example))
-    assert (found.log_dir, found.broker) == ("data", {"log.retention.hours": 168})
+    assert (found.log_dir, found.broker) == (str(tmp_path / "data"), {"log.retention.hours": 168})
     assert [(name, topic.partitions, topic.config) for name, topic in found.topics.items()] == [
         ("airports", 4, {"cleanup.policy": "compact"})
     ]
@@ -352,6 +352,66 @@ def test_a_file_that_cannot_be_read_is_an_error_that_names_it(tmp_path: Path) ->
     binary.write_bytes(b"log.dir = '\xff'")
     with pytest.raises(UserError, match="is not TOML"):
         load_settings(binary)
+
+
+_PATHS = """
+log.dir = "{log_dir}"
+[[source]]
+name = "s"
+topic = "t"
+format = "json"
+path = "{source}"
+key = ["id"]
+[[table]]
+topic = "t"
+path = "{table}"
+schema = "id bigint"
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        ("data", "{folder}/conf/data"),
+        ("./data/", "{folder}/conf/data"),
+        ("../data", "{folder}/data"),
+        ("a b/{{x,y}}/*.json", "{folder}/conf/a b/{{x,y}}/*.json"),
+        ("/data", "/data"),
+        ("~/data", "~/data"),
+        ("file:///data", "file:///data"),
+        ("s3a://bucket/logs", "s3a://bucket/logs"),
+        ("./s3:x", "{folder}/conf/s3:x"),
+    ],
+)
+def test_relative_paths_go_by_the_folder_of_the_file(tmp_path: Path, given: str, read: str) -> None:
+    """Wherever the command is given; absolute paths, those of the home directory and URIs are what they are."""
+    (tmp_path / "conf").mkdir()
+    given, read = given.replace("{{", "{").replace("}}", "}"), read.replace("{{", "{").replace("}}", "}").replace("{folder}", str(tmp_path))
+    text = _PATHS
+    for place in ("log_dir", "source", "table"):
+        text = text.replace(f"{{{place}}}", given)
+
+    settings = load_settings(_file(tmp_path / "conf", text))
+
+    [source], [table] = settings.sources, settings.tables
+    assert (settings.log_dir, source.path, table.path) == (read, read, read)  # type: ignore[union-attr]
+
+
+def test_the_folder_of_the_working_directory_changes_no_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`-c lastword.toml` is what it always was; `./s3:x` stays a folder, `-c conf/lastword.toml` names it from where one is."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "conf").mkdir()
+    text = _PATHS.format(log_dir="data", source="./s3:x", table="../tables/{topic}")
+    for folder, read in (("", ("data", "./s3:x", "../tables/{topic}")), ("conf", ("conf/data", "conf/s3:x", "tables/{topic}"))):
+        settings = load_settings(_file(Path(folder), text))
+        assert (settings.log_dir, settings.sources[0].path, settings.tables[0].path) == read  # type: ignore[union-attr]
+
+
+def test_a_log_dir_of_the_environment_goes_by_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As every path that stands on a command line; a file without log.dir has `data` beside it."""
+    assert load_settings(_file(tmp_path, "")).log_dir == str(tmp_path / "data")
+    monkeypatch.setenv("LASTWORD_LOG_DIR", "elsewhere")
+    assert load_settings(_file(tmp_path, 'log.dir = "data"')).log_dir == "elsewhere"
 
 
 def test_the_annotated_configuration_of_the_project_loads() -> None:
