@@ -34,10 +34,10 @@ CEILINGS: Final = {
 }
 #: Lines of the product by room.
 ROOMS: Final = {
-    "lastword": 11079,
+    "lastword": 12127,
     "pyspark_lastword": 445,
-    "streaming": 5811,
-    "storage": 16515,
+    "streaming": 5826,
+    "storage": 16710,
     "change_data": 7376,
     "checkpoints": 215,
     "compaction": 6297,
