@@ -53,9 +53,9 @@ _OUTSIDE: Final = {
         "reportLatestOffset",
         "streamReader",
     },
-    "a template": {"dirtiest"},
+    "a template": {"later", "value_bytes"},
     "tests": {"forget_schemas", "hook", "last_failure"},
-    "tools": {"METRICS", "default_text", "doc"},
+    "tools": {"METRICS"},
 }
 
 
