@@ -15,14 +15,14 @@ def printable(text: str, most: int) -> str:
 
 
 def bytes_as_text(raw: bytes, most: int) -> str:
-    """Return the beginning of bytes as text: at least `most` characters of UTF-8 if there are as many, base64 of what is not UTF-8."""
+    """Return bytes as printable text of at most `most` characters; those that are not UTF-8 as `base64:…`."""
     begin = raw[: 4 * most]
     try:
-        return begin.decode("utf-8")
+        return printable(begin.decode("utf-8"), most)
     except UnicodeDecodeError as error:
         if len(raw) > len(begin) and error.start > len(begin) - 4:  # the cut split a character
-            return begin[: error.start].decode("utf-8")
-        return f"base64:{base64.b64encode(raw[:most]).decode('ascii')}"
+            return printable(begin[: error.start].decode("utf-8"), most)
+        return printable(f"base64:{base64.b64encode(raw[:most]).decode('ascii')}", most)
 
 
 def fold(text: str, width: int) -> str:

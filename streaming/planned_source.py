@@ -68,6 +68,10 @@ class Planner(ABC):
     def latest(self, after: str, query: str) -> str:
         """Return up to where the next micro-batch reads: `after` when there is nothing new. Everything before `after` was processed."""
 
+    def newest(self) -> str | None:
+        """Return the newest source offset that the last look has seen, for the progress of the query; None if it is not known."""
+        return None
+
     @abstractmethod
     def rows(self, after: str, end: str) -> DataFrame | None:
         """Return the rows between two source offsets, None for none.
@@ -126,7 +130,8 @@ class _SparkSource:
         return self._offset(self._planner.latest(after, self._query()))
 
     def reportLatestOffset(self) -> Any:  # noqa: N802
-        return None
+        newest = self._planner.newest()
+        return None if newest is None else self._offset(newest)
 
     def getOffset(self) -> Any:  # noqa: N802
         return self._jvm.scala.Option.apply(self.latestOffset(None, None))

@@ -28,16 +28,16 @@ CEILINGS: Final = {
     "functions over 60 lines": 0,
     "functions over 15 branches": 0,
     "class names with two meanings": 0,
-    "noqa": 139,
+    "noqa": 137,
     "type: ignore": 20,
     "monkeypatch.setattr in tests": 34,
 }
 #: Lines of the product by room.
 ROOMS: Final = {
-    "lastword": 11288,
+    "lastword": 12336,
     "pyspark_lastword": 445,
-    "streaming": 5811,
-    "storage": 16671,
+    "streaming": 5826,
+    "storage": 16866,
     "change_data": 7376,
     "checkpoints": 215,
     "compaction": 6441,

@@ -53,9 +53,9 @@ _OUTSIDE: Final = {
         "streamReader",
     },
     "notebooks": {"_repr_html_", "_repr_svg_"},
-    "a template": {"dirtiest"},
+    "a template": {"later", "value_bytes"},
     "tests": {"forget_schemas", "hook", "last_failure"},
-    "tools": {"METRICS", "default_text", "doc"},
+    "tools": {"METRICS"},
 }
 
 

@@ -45,7 +45,9 @@ if TYPE_CHECKING:
 _SERVICE = "http://127.0.0.1:9464"
 _ANSWER_SECONDS = 5.0
 _BAR = 24
-_COLUMNS = ("topic", "part", "log", "dirty", "lag", "records", "size", "status")
+#: Kafka has two kinds of lag: this one is the age of what has not been cleaned.
+_LAG = "compaction\nlag"
+_COLUMNS = ("topic", "part", "log", "dirty", _LAG, "records", "size", "status")
 #: A terminal with room for all columns, and a name that leaves room for them in a narrower one.
 _WIDE, _SHORT_NAME = 120, 12
 #: The character and style of each section kind in a terminal.
@@ -67,7 +69,7 @@ def top(
     as_json: Json = False,
     log_dir: LogDirOption = "",
 ) -> None:
-    """Show every topic live: sections, dirty ratio, lag, dead letters, late rows, open transactions, typed tables and open issues.
+    """Show every topic live: sections, dirty ratio, compaction lag, dead letters, late rows, transactions, typed tables and open issues.
 
     Asks the running service, and reads the metadata of the log.dir if none answers: sources and the cleaner are not known then, which is a
     critical issue. With --once or --json it prints once, and exit code 3 means that there is a critical issue.
@@ -192,8 +194,8 @@ def _screen_of_topics(topics: Sequence[Mapping[str, Any]]) -> Table:
     """Return the partitions as a table; where long names leave no room for the status, it stands below the name."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), header_style="bold")
     is_narrow = out.width < _WIDE and any(len(topic["name"]) > _SHORT_NAME for topic in topics)
-    for name in ("topic and status", "part", "log", "dirty", "lag", "records", "size") if is_narrow else _COLUMNS:
-        right = name in {"part", "dirty", "lag", "records", "size"}
+    for name in ("topic and status", "part", "log", "dirty", _LAG, "records", "size") if is_narrow else _COLUMNS:
+        right = name in {"part", "dirty", _LAG, "records", "size"}
         table.add_column(name, justify="right" if right else "left", overflow="fold", no_wrap=name not in {"status", "topic and status"})
     for topic in topics:
         for partition in topic["partitions"]:
@@ -208,7 +210,7 @@ def _screen_of_topics(topics: Sequence[Mapping[str, Any]]) -> Table:
 def _screen_of_tables(kept: Sequence[Mapping[str, Any]]) -> Table:
     """Return the typed tables that the service keeps, as a table."""
     shown = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), header_style="bold")
-    for name in ("table", "topic", "state", "offsets\nbehind", "lag", "steps", "misfits", "duration"):
+    for name in ("table", "topic", "state", "consumer\nlag", "lag\ntime", "steps", "misfits", "step\ntime"):
         is_text = name in {"table", "topic", "state"}
         shown.add_column(name, justify="left" if is_text else "right", overflow="fold", no_wrap=not is_text)
     for table in kept:

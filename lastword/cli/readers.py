@@ -209,7 +209,7 @@ def _report_table(topic: str, path: str, done: TableProgress, *, in_step: bool, 
 
 @readers_app.command("list")
 def readers_list(topic: Topic, as_json: Json = False, log_dir: LogDirOption = "") -> None:
-    """List the registered readers: position, lag, last seen, expiration. Example: lastword readers list fruit-prices."""
+    """List the registered readers: position, consumer lag, last seen, expiration. Example: lastword readers list fruit-prices."""
     readers = [dataclasses.asdict(reader) for reader in open_log_dir(log_dir).topic(topic).readers()]
     if as_json:
         print_json_lines(readers)

@@ -226,8 +226,8 @@ def transactions_table(found: list[dict[str, Any]], topic: str) -> Table:
 def readers_table(found: list[dict[str, Any]], topic: str) -> Table:
     """Return registered readers as a table."""
     table = Table(title=f"{topic}: readers", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left", header_style="bold")
-    for name in ("reader", "lag", "last seen\nexpires", "partition:\noffset"):
-        table.add_column(name, justify="right" if name == "lag" else "left", no_wrap=name in {"lag", "last seen"})
+    for name in ("reader", "consumer\nlag", "last seen\nexpires", "partition:\noffset"):
+        table.add_column(name, justify="right" if name == "consumer\nlag" else "left", no_wrap=name in {"consumer\nlag", "last seen"})
     for row in found:
         offsets = "\n".join(f"{partition}: {offset}" for partition, offset in enumerate(row["offsets"]))
         expires = Text(second(row["expires_ms"]), style="red" if row["expired"] else "")

@@ -40,6 +40,8 @@ _MISNAMED: Final = {
     "tables": "[[table]], once for each table",
     "topics": "[topic.NAME] for each topic",
 }
+#: The settings below [http].
+_OF_HTTP: Final = ["listen", "records"]
 #: Names under which people look for `log.dir`.
 _NAMES_OF_LOG_DIR: Final = frozenset({"logdir", "log_dir", "log-dir", "log.dirs", "dir", "path"})
 
@@ -95,7 +97,7 @@ def _unknown(error: ErrorDetails, values: Mapping[str, Any]) -> Violation:
     """Return where a setting that is not known may belong, or which one is meant."""
     place, key, value = _place(error, values), str(error["loc"][-1]), HIDDEN
     model = next((_MODELS[str(part)] for part in error["loc"] if part in _MODELS), None)
-    names = ["listen"] if model is None else [field.alias or name for name, field in model.model_fields.items()]
+    names = _OF_HTTP if model is None else [field.alias or name for name, field in model.model_fields.items()]
     nearest = get_close_matches(key.replace("_", ".").lower(), names, n=1)
     if home := _home_of_foreign(key):
         allowed = home

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import os
+import socket
 import threading
 import time
 from contextlib import suppress
@@ -35,6 +36,8 @@ from lastword.service.supervisor import LONGEST_RESTART_SECONDS, Backoff, Source
 from lastword.service.tables import TableSupervisor
 from lastword.spark.object_store import storage_options
 from lastword.spark.package import is_cluster
+from lastword.status.records import RecordLooks
+from lastword.status.samples import HistoryFile
 from lastword.status.server import StatusApp, StatusServer
 from lastword.status.watcher import CleanerStanding, Watcher
 from lastword.streaming import metrics
@@ -268,8 +271,10 @@ class Service:
         """Answer HTTP from now on, if there is an address for it; raises `UserError` when that is taken."""
         if not self._settings.http.listen:
             return None
-        app = StatusApp(watcher=self.watcher, now_ms=clock.now_ms, heartbeat_ms=lambda: self._heartbeat_ms)
+        looks = RecordLooks(log_of=self.watcher.log_of) if self._settings.http.records else None
+        app = StatusApp(watcher=self.watcher, now_ms=clock.now_ms, heartbeat_ms=lambda: self._heartbeat_ms, looks=looks)
         server = StatusServer(app, self._settings.http.listen)
+        self.watcher.keep_history(HistoryFile(self.logs.location, self.logs.storage_options, host=socket.gethostname(), port=server.port))
         server.start()
         _LOG.info("http server started", url=server.url)
         return server

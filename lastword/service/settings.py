@@ -22,6 +22,7 @@ schema = "icao string, name string"
 
 [http]                               # metrics, health and the status page
 listen = "127.0.0.1:9464"            # "" for none
+records = false                      # true: the status page shows records to everybody who reaches it
 
 [spark]                              # Spark settings
 "spark.driver.memory" = "2g"
@@ -89,6 +90,10 @@ class HttpSettings(BaseModel):
     listen: Annotated[
         str, AfterValidator(_checked_listen), Field(description='HOST:PORT; a port of 0 takes any; "" for none; loopback by default')
     ] = "127.0.0.1:9464"
+    records: Annotated[
+        bool,
+        Field(description="Whether the status page shows keys and values of records to everybody who reaches it; off, as it has no login"),
+    ] = False
 
 
 class Settings(BaseModel):
@@ -252,7 +257,7 @@ def _misshapen(raw: dict[str, Any]) -> list[Violation]:
         "topic": None
         if isinstance(topic, dict) and all(isinstance(block, dict) for block in topic.values())
         else "[topic.NAME] for each topic",
-        "http": None if isinstance(http, dict) else "[http], and listen below it",
+        "http": None if isinstance(http, dict) else "[http], and listen or records below it",
         "spark": None if isinstance(spark, dict) else "[spark], and Spark's settings below it",
     }
     return [Violation(key=name, value=shown_value(raw.pop(name)), allowed=f"write {form}") for name, form in wrong.items() if form]

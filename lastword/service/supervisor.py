@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lastword.compaction.errors import LastwordError, UnknownTopic, UserError, first_line
 from lastword.compaction.moments import moment_ms
+from lastword.service.backlog import read_backlog
 from lastword.status.standing import QueryStanding
 from lastword.streaming.append.query_errors import query_error, was_stopped
 from lastword.streaming.append.source_issues import source_issue
@@ -317,6 +318,7 @@ def _standing(one: _Work, query: StreamingQuery | None = None) -> QueryStanding:
         processed_rows_per_second=_number(progress.processedRowsPerSecond),
         batch_duration_ms=progress.batchDuration,
         progressed_ms=round(moment_ms(progress.timestamp)),
+        backlog=read_backlog(progress.sources),
     )
 
 

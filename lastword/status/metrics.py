@@ -130,6 +130,11 @@ _STANDING: Final = (
     ),
     _gauge("query_batch_duration_secs", ("topic", "query"), "Duration of the newest micro-batch of an append query."),
     _gauge(
+        "query_backlog",
+        ("topic", "query", "unit"),
+        "What waits in the source of an append query: offsets of Kafka (its consumer lag) or files; absent if it is not known.",
+    ),
+    _gauge(
         "query_progress_time_secs",
         ("topic", "query"),
         "Time of the newest progress of an append query, in Unix seconds; an idle query reports progress every 10 s.",
@@ -237,6 +242,8 @@ def _service(families: _Families, standing: Standing, *, ready: bool, now_ms: in
         put("query_input_rows_per_second", query.input_rows_per_second, query.topic, query.name)
         put("query_processed_rows_per_second", query.processed_rows_per_second, query.topic, query.name)
         put("query_batch_duration_secs", query.batch_duration_ms / _SECOND_MS, query.topic, query.name)
+        if query.backlog is not None:
+            put("query_backlog", query.backlog.count, query.topic, query.name, query.backlog.unit)
         if query.progressed_ms is not None:
             put("query_progress_time_secs", query.progressed_ms / _SECOND_MS, query.topic, query.name)
 

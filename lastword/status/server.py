@@ -1,7 +1,8 @@
 """The HTTP server of the service: /metrics, /healthz, /readyz, /status.json and the status page. Read-only; the watcher holds the data.
 
-No request reads storage or starts a Spark job. Pages are rendered at most once for each standing. Templates escape every value, and the
-page runs only its own script (Content-Security-Policy), so keys may contain any bytes.
+No request starts a Spark job, and only a look at records reads storage: in a thread of its own, within limits, and only if `http.records`
+is on. Other pages are rendered at most once for each standing. Templates escape every value, and the page runs only its own script
+(Content-Security-Policy), so keys may contain any bytes.
 """
 
 from __future__ import annotations
@@ -24,11 +25,15 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from lastword.compaction.errors import UserError
+from lastword.compaction.errors import LastwordError, UnknownTopic, UserError, first_line
 from lastword.compaction.moments import instant
-from lastword.status import drawing, health
+from lastword.status import charts, drawing, health
 from lastword.status.listen import parse_listen
 from lastword.status.metrics import registry_of
+from lastword.status.records import InvalidRequest, LooksBusy
+from lastword.status.samples import ALL_TOPICS
+from lastword.status.topic_settings import describe_settings
+from lastword.status.trends import compute_trends, throughput
 from lastword.status.troubles import ago, duration, troubles
 from lastword.storage.files.row_files import installed_version
 from lastword.text import bytes_as_text, printable, size
@@ -38,6 +43,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
+    from lastword.status.records import RecordLooks
     from lastword.status.standing import Standing
     from lastword.status.watcher import Watcher
 
@@ -50,6 +56,11 @@ _HEADERS: Final = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
+#: The page of records has forms, which are sent to the service itself.
+_FORMS: Final = _HEADERS | {
+    "Content-Security-Policy": _HEADERS["Content-Security-Policy"].replace("form-action 'none'", "form-action 'self'")
+}
+_RECORDS_OFF: Final = "records are not shown: http.records = false in the configuration of the service (true shows them to everybody here)"
 _PICTURE: Final = _HEADERS | {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
 
 
@@ -61,6 +72,8 @@ class StatusApp:
     now_ms: Callable[[], int]
     heartbeat_ms: Callable[[], int]
     only_loopback: bool = True
+    #: Takes looks at records; None if the service does not show any.
+    looks: RecordLooks | None = None
     _pages: dict[str, tuple[Standing, str]] = field(default_factory=dict)
     _templates: Environment = field(init=False)
 
@@ -86,6 +99,7 @@ class StatusApp:
                 Route("/", self._overview),
                 Route("/topics/{name}", self._topic),
                 Route("/topics/{name}/log.svg", self._picture),
+                Route("/topics/{name}/records", self._records),
                 Route("/status.json", self._json),
                 Route("/metrics", metrics),
                 Route("/healthz", self._healthz),
@@ -111,7 +125,39 @@ class StatusApp:
         return Response(page, headers=_HEADERS | {"Content-Type": "application/json"})
 
     def _overview(self, _request: Request) -> Response:
-        return self._page("/", "overview.html", lambda standing: {"topics": standing.topics})
+        return self._page("/", "overview.html", self._of_overview)
+
+    def _of_overview(self, standing: Standing) -> dict[str, Any]:
+        sparklines = {topic.name: charts.draw_sparkline(throughput(self.watcher.history(topic.name))) for topic in standing.topics}
+        return {
+            "topics": standing.topics,
+            "readers": [(topic, reader) for topic in standing.topics for reader in topic.readers],
+            "trends": self._draw_trends(ALL_TOPICS),
+            "sparklines": {name: _safe(picture) for name, picture in sparklines.items()},
+        }
+
+    def _draw_trends(self, topic: str) -> list[tuple[str, str]]:
+        """Return the title and the chart of each trend of a topic, or of all topics together."""
+        trends = compute_trends(self.watcher.history(topic))
+        return [(trend.title, _safe(charts.draw_trend(trend))) for trend in trends]
+
+    def _records(self, request: Request) -> Response:
+        """Look at records; a mistake, or an error of the storage, is one line."""
+        if self.looks is None:
+            return Response(f"{_RECORDS_OFF}\n", status_code=403, headers=_HEADERS, media_type="text/plain")
+        name, asked = request.path_params["name"], dict(request.query_params)
+        look, error, status = None, "", 200
+        try:
+            look = self.looks.look(name, asked)
+        except UnknownTopic:
+            return self._not_found(request)
+        except (InvalidRequest, LooksBusy) as mistake:
+            error, status = str(mistake), 400 if isinstance(mistake, InvalidRequest) else 503
+        except Exception as failure:  # noqa: BLE001  a file that is damaged, a disk or a store that does not answer
+            error, status = str(failure) if isinstance(failure, LastwordError) else first_line(failure), 500
+        values = {"name": name, "look": look, "asked": asked, "error": error, "limits": self.looks.limits}
+        page = self._templates.get_template("records.html").render(self._common(self.watcher.standing) | values)
+        return HTMLResponse(page, status_code=status, headers=_FORMS)
 
     def _topic(self, request: Request) -> Response:
         name = request.path_params["name"]
@@ -125,10 +171,12 @@ class StatusApp:
             return {"topic": None}
         return {
             "topic": topic,
-            "picture": Markup(drawing.draw_topic(topic, alone=False)),  # noqa: S704  made by ElementTree, which escapes
-            "sizes": Markup(drawing.draw_history(self.watcher.history(name))),  # noqa: S704
-            "removed": Markup(drawing.draw_removals(topic.receipts)),  # noqa: S704
+            "picture": _safe(drawing.draw_topic(topic, alone=False)),
+            "trends": self._draw_trends(name),
+            "removed": _safe(charts.draw_removals(topic.receipts)),
             "queries": [query for query in standing.queries if query.topic == name],
+            "tables": [table for table in standing.tables if table.topic == name],
+            "settings": describe_settings(topic.config, topic.overrides),
         }
 
     def _picture(self, request: Request) -> Response:
@@ -164,8 +212,14 @@ class StatusApp:
             "now_ms": now_ms,
             "ago": lambda moment_ms: ago(moment_ms, now_ms),
             "troubles": troubles(standing, now_ms),
-            "bar": lambda partition: Markup(drawing.draw_bar(partition)),  # noqa: S704  made by ElementTree, which escapes
+            "shows_records": self.looks is not None,
+            "bar": lambda partition: _safe(drawing.draw_bar(partition)),
         }
+
+
+def _safe(picture: str) -> Markup:
+    """Return a drawing for a template as it stands: ElementTree has escaped every text in it."""
+    return Markup(picture)  # noqa: S704  it is made by ElementTree
 
 
 def status_json(standing: Standing, now_ms: int) -> str:
@@ -182,7 +236,7 @@ def display_text(value: object) -> str:
     """Return a key or a message for a page: limited in length, without control characters, bytes that are not UTF-8 as base64."""
     if value is None:
         return "–"
-    return printable(bytes_as_text(value, _SHOWN) if isinstance(value, bytes) else str(value), _SHOWN)
+    return bytes_as_text(value, _SHOWN) if isinstance(value, bytes) else printable(str(value), _SHOWN)
 
 
 def _health(report: health.Health) -> Response:

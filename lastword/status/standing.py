@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
+from lastword.compaction.config.topic_config import describe_topic_config
 from lastword.compaction.errors import LastwordError, UnknownTopic, first_line
 from lastword.compaction.readers import ReaderStanding
 from lastword.storage.append.dead_letters import DeadLetters
@@ -111,6 +112,9 @@ class TopicStanding:
     stale_keys: int | None = 0
     sources: tuple[SourceDescription, ...] = ()
     appends: AppendCounts = field(default_factory=AppendCounts)
+    #: Every setting as canonical text, and those that are the topic's own.
+    config: Mapping[str, str] = field(default_factory=dict)
+    overrides: Mapping[str, str] = field(default_factory=dict)
     error: str | None = None
 
     @property
@@ -124,6 +128,26 @@ class TopicStanding:
         return sum(partition.record_count for partition in self.partitions)
 
     @property
+    def compaction_lag_ms(self) -> int:
+        """The compaction lag of its worst partition."""
+        return max((partition.compaction_lag_ms for partition in self.partitions), default=0)
+
+    @property
+    def end_offsets(self) -> int:
+        """The sum of the log end offsets of its partitions."""
+        return sum(partition.report.log_end_offset for partition in self.partitions)
+
+    @property
+    def cleanable_bytes(self) -> int:
+        """The bytes of all partitions that can be cleaned now."""
+        return sum(partition.report.cleanable_bytes for partition in self.partitions)
+
+    @property
+    def consumer_lag(self) -> int:
+        """The consumer lag of its slowest reader or table, in offsets; readers that have expired do not count."""
+        return max((reader.lag for reader in self.readers if not reader.expired), default=0)
+
+    @property
     def dirtiest(self) -> PartitionStanding | None:
         """The partition with the highest dirty ratio."""
         return max(self.partitions, key=lambda partition: (partition.report.ratio, partition.compaction_lag_ms), default=None)
@@ -135,11 +159,20 @@ class TopicStanding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Backlog:
+    """What waits in the source of a query: `count` offsets of Kafka or files (`unit`) that the query has not read."""
+
+    count: int
+    unit: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueryStanding:
     """The newest progress of one streaming query. `progressed_ms` is its start; None before the first progress.
 
     `failures` counts its failures in a row and `message` is the last of them, until it makes progress again; at `retry_ms` it is started
     again. `topic` is "" for the search for the topics of a pattern. `issue` says why the source of a running query cannot be read now.
+    `backlog` is None if it is not known.
     """
 
     name: str
@@ -154,6 +187,7 @@ class QueryStanding:
     retry_ms: int | None = None
     message: str = ""
     issue: str = ""
+    backlog: Backlog | None = None
 
     @property
     def works(self) -> bool:
@@ -280,6 +314,8 @@ class Looker:
             dead_letters=self._dead_letters.look(),
             stale_keys=self._stale_keys.count(),
             sources=self._sources.collect(now_ms=now_ms),
+            config=describe_topic_config(state.config),
+            overrides=dict(state.decisions.overrides),
         )
 
 

@@ -2,19 +2,19 @@
 
 ```
  every 5 s ─► log.dir readable? ─► topic by topic: metadata ─► Standing ─► /metrics, the status page, top
-                                                        └─► one sample of size and records per minute, kept for a day
+                                                        └─► one sample of each topic per minute, kept for a day, also in a file
 ```
 """
 
 from __future__ import annotations
 
 import threading
-from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from lastword.compaction.config.keys import DAY_MS, HOUR_MS, MINUTE_MS
+from lastword.compaction.config.keys import HOUR_MS
 from lastword.compaction.errors import UnknownTopic, first_line
+from lastword.status.samples import ALL_TOPICS, Sample, SampleHistory
 from lastword.status.standing import AppendCounts, Looker, QueryStanding, Standing, TableStanding, TopicStanding
 from lastword.streaming import metrics
 from lastword.streaming.events import logger
@@ -23,25 +23,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from lastword.compaction.order.source_states import SourceCounts
+    from lastword.status.samples import HistoryFile
     from lastword.storage.log.topic_log import TopicLog
     from lastword.streaming.cleaning.cleaner import Cleaner
 
 #: Interval between two passes over the topics.
 INTERVAL_SECONDS: Final = 5.0
-_SAMPLES: Final = DAY_MS // MINUTE_MS
 _LOG: Final = logger("watcher")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
-    """Size and record count of a topic at a moment, and what its append queries had appended and left out as late by then."""
-
-    time_ms: int
-    size_bytes: int
-    record_count: int
-    cleanable_bytes: int
-    appended: int = 0
-    late: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +57,8 @@ class Watcher:
     interval_seconds: float = INTERVAL_SECONDS
     standing: Standing = field(init=False)
     _lookers: dict[str, Looker] = field(default_factory=dict)
-    _history: dict[str, deque[Sample]] = field(default_factory=dict)
+    _history: SampleHistory = field(default_factory=SampleHistory)
+    _history_file: HistoryFile | None = None
     _stop: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
 
@@ -88,10 +77,26 @@ class Watcher:
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
+        self._save_history(at_once=True)
+
+    def keep_history(self, file: HistoryFile) -> None:
+        """Begin with the samples of a file, and write them to it from now on. To be called before `start`."""
+        file.load(self._history, self.clock_ms())
+        self._history_file = file
+
+    def _save_history(self, *, at_once: bool = False) -> None:
+        """Write the samples to their file when that is due; not while the log.dir cannot be read, or has not been."""
+        if self._history_file is not None and self.standing.loaded and self.standing.offline is None:
+            self._history_file.save(self._history, self.clock_ms(), at_once=at_once)
 
     def history(self, topic: str) -> tuple[Sample, ...]:
-        """Return the samples of a topic, oldest first: one per minute, for a day."""
-        return tuple(self._history.get(topic, ()))
+        """Return the samples of a topic, or of all topics together (`ALL_TOPICS`), oldest first, of at most a day."""
+        return self._history.of(topic)
+
+    def log_of(self, topic: str) -> TopicLog | None:
+        """Return the log of a topic that was there at the last pass; None for another one."""
+        looker = self._lookers.get(topic)
+        return None if looker is None else looker.log
 
     def look(self) -> Standing:
         """Read the status of every topic once, and return the standing."""
@@ -102,7 +107,7 @@ class Watcher:
             self.standing = replace(self._service(), offline=first_line(error), topics=self.standing.topics, loaded=self.standing.loaded)
             return self.standing
         self._lookers = {name: self._looker(log) for name, log in logs.items()}
-        self._history = {name: samples for name, samples in self._history.items() if name in logs}
+        self._history.keep(logs)
         topics: dict[str, TopicStanding] = {}
         counts, sources = self.append_counts(), self.source_counts()
         loading = [name for name in logs if name not in before]
@@ -116,8 +121,11 @@ class Watcher:
             if name in loading:  # the first pass may take long: publish each topic as soon as it is read
                 loading.remove(name)
                 self._publish(before | topics, loading)
-            self._sample(topics[name])
+            if topics[name].error is None:
+                self._sample(name, [topics[name]])
         self._publish(topics, [])
+        self._sample(ALL_TOPICS, list(topics.values()))
+        self._save_history()
         return self.standing
 
     def _publish(self, topics: Mapping[str, TopicStanding], loading: Sequence[str]) -> None:
@@ -145,7 +153,9 @@ class Watcher:
     def _with_counts(self, topic: TopicStanding, appended: int, late: int, sources: Mapping[str, SourceCounts]) -> TopicStanding:
         """Return a topic with what its append queries did; a service that is younger than an hour had counted nothing before."""
         hour_ago_ms = self.clock_ms() - HOUR_MS
-        before = next((earlier for earlier in reversed(self._history.get(topic.name, ())) if earlier.time_ms <= hour_ago_ms), None)
+        begun_ms = self.standing.started_ms  # the samples of a service before this one have its counts
+        samples = reversed(self._history.of(topic.name))
+        before = next((earlier for earlier in samples if begun_ms <= earlier.time_ms <= hour_ago_ms), None)
         appended_before, late_before = (0, 0) if before is None else (before.appended, before.late)
         counts = AppendCounts(
             appended=appended,
@@ -156,20 +166,35 @@ class Watcher:
         )
         return replace(topic, appends=counts)
 
-    def _sample(self, topic: TopicStanding) -> None:
-        samples = self._history.setdefault(topic.name, deque(maxlen=_SAMPLES))
+    def _sample(self, name: str, topics: Sequence[TopicStanding]) -> None:
+        """Add a sample of one topic, or of several together, if one is due."""
         now_ms = self.clock_ms()
-        if topic.error is None and (not samples or now_ms - samples[-1].time_ms >= MINUTE_MS):
-            samples.append(
-                Sample(
-                    time_ms=now_ms,
-                    size_bytes=topic.size_bytes,
-                    record_count=topic.record_count,
-                    cleanable_bytes=sum(partition.report.cleanable_bytes for partition in topic.partitions),
-                    appended=topic.appends.appended,
-                    late=topic.appends.late,
-                )
-            )
+        if not self._history.is_due(name, now_ms):
+            return
+        worst = [topic.dirtiest.report.ratio for topic in topics if topic.dirtiest is not None]
+        sample = Sample(
+            time_ms=now_ms,
+            size_bytes=sum(topic.size_bytes for topic in topics),
+            record_count=sum(topic.record_count for topic in topics),
+            cleanable_bytes=sum(topic.cleanable_bytes for topic in topics),
+            appended=sum(topic.appends.appended for topic in topics),
+            late=sum(topic.appends.late for topic in topics),
+            end_offsets=sum(topic.end_offsets for topic in topics),
+            compaction_lag_ms=max((topic.compaction_lag_ms for topic in topics), default=0),
+            dirty_percent=round(100 * max(worst, default=0.0)),
+            reader_lag=max((topic.consumer_lag for topic in topics), default=0),
+            dead_letters=sum(topic.dead_letters.count for topic in topics if topic.dead_letters is not None),
+            cleaning_ms=self._add_cleanings(name, topics),
+        )
+        self._history.add(name, sample)
+
+    def _add_cleanings(self, name: str, topics: Sequence[TopicStanding]) -> int:
+        """Return the time of all cleanings since the first sample: that of the last one, and the cleanings since."""
+        samples = self._history.of(name)
+        if not samples:
+            return 0
+        receipts = (receipt for topic in topics for receipt in topic.receipts if receipt.now_ms > samples[-1].time_ms)
+        return samples[-1].cleaning_ms + sum(receipt.total_ms or 0 for receipt in receipts)
 
     def _run(self) -> None:
         while not self._stop.is_set():

@@ -3,6 +3,7 @@
 ```
 <log.dir>/.deleted/             deleted topics, until file.delete.delay.ms has passed
 <log.dir>/.settings.json        the service-wide settings that the last service began with
+<log.dir>/.history/             samples for the trends of the status page, a file for each service
 <log.dir>/<topic>/log/ ledger/ dead_letters/ producers/ queries/
 ```
 """

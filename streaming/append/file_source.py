@@ -159,6 +159,8 @@ class FilePlanner(Planner):
         self._reported_at = -_REPORT_SECONDS
         self._pace = PollPace(source.path)
         self._changed: set[FoundFile] = set()
+        self._waiting: int | None = None
+        self._issue = ""
 
     def first(self) -> str:
         """Return the source offset before the first entry."""
@@ -177,7 +179,14 @@ class FilePlanner(Planner):
             return json.dumps({"files": number + 1})
         new = self._new(listing)
         limit = self._source.max_files_per_trigger or len(new)
+        self._waiting = None if self._issue else len(new[limit:])
         return json.dumps({"files": listing.add(new[:limit])}) if new else after
+
+    def newest(self) -> str | None:
+        """Return the last entry, and how many files wait for a later micro-batch; None before the first listing."""
+        if self._waiting is None:
+            return None
+        return json.dumps({"files": self._open_listing().last, "waiting": self._waiting})
 
     def rows(self, after: str, end: str) -> DataFrame | None:
         """Return the rows of the files between two entries."""
@@ -202,10 +211,11 @@ class FilePlanner(Planner):
     def stop(self, query: str) -> None:
         """Forget what was listed: another process may run the query next."""
         del query
-        self._listing, self._until = None, None
+        self._listing, self._until, self._waiting = None, None, None
         self._report_issue("")
 
     def _report_issue(self, issue: str) -> None:
+        self._issue = issue
         set_source_issue(self._log.paths.root, self._source.name, issue)
 
     def _number(self, offset: str) -> int:

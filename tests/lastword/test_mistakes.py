@@ -74,7 +74,7 @@ _IN_TOML: Final = [
     (_table(schema='"n strng"'), "table orders: schema = 'n strng': DDL, at strng: a type expected: binary, date"),
     (_table(histry="true"), "table orders: histry = True: unknown; did you mean history?"),
     ('[http]\nlisten = "99999"', "http.listen = '99999': allowed is HOST:PORT with a port of 0 (any) to 65535"),
-    ("[http]\nport = 9464", "http.port = ***: unknown; known are listen"),
+    ("[http]\nport = 9464", "http.port = ***: unknown; known are listen, records"),
     ('[spark]\nexecutor.memory = "5g"', "spark: executor.memory = ***: names begin with spark.: write spark.executor.memory below [spark]"),
 ]
 

@@ -18,6 +18,7 @@ from deltalake import DeltaTable
 
 from lastword import LogDir, Position, RegistryConfig, RegistryDecoder, UnknownFormat
 from lastword.compaction.readers import EXPIRATION_MS, Reader
+from lastword.status.samples import HistoryFile, Sample, SampleHistory
 from lastword.storage.files.file_listing import FileListing
 from lastword.storage.files.source_files import FoundFile
 from lastword.streaming.reading.tail import TailRange
@@ -42,6 +43,7 @@ FORMATS: Final = {
     "file_listing": ("file_listing", 1),
     "registry_schema": ("store", 1),
     "typed_table": ("table_properties", 1),
+    "status_history": ("samples", 1),
 }
 #: What is stored without a version: Delta's own formats, and texts that only grow.
 _WITHOUT_VERSION: Final = {"log_commit", "ledger_commit", "data_file", "ledger_file", "settings", "stream_offset"}
@@ -136,6 +138,15 @@ def test_what_a_typed_table_says_of_itself(tmp_path: Path, golden: Golden) -> No
     topic_id = topic.log.decisions().topic_id
     text = json.dumps([[_readable(action) for action in _actions(tmp_path / "table", version)] for version in (0, 1)])
     golden.check("formats/typed_table.json", json.loads(text.replace(topic_id, "<topic id>")))
+
+
+def test_the_samples_of_the_status_page(tmp_path: Path, golden: Golden) -> None:
+    """A cache of what was seen: rows of numbers under the names of topics, those of all topics together under no name."""
+    history = SampleHistory()
+    for name in ("", "fruit"):
+        history.add(name, Sample(time_ms=T0, size_bytes=120, record_count=3, cleanable_bytes=40, end_offsets=7, dirty_percent=33))
+    HistoryFile(str(tmp_path), {}, host="alpha", port=9464).save(history, T0, at_once=True)
+    golden.check("formats/status_history.json", json.loads((tmp_path / ".history" / "alpha.9464.json").read_text()))
 
 
 def test_the_settings_of_the_service_stay_with_the_log_dir(tmp_path: Path, golden: Golden) -> None:

@@ -455,6 +455,13 @@ def test_where_http_is_answered_is_checked_and_the_environment_wins(tmp_path: Pa
     assert load_settings(_file(tmp_path, "")).http.listen == ""
 
 
+def test_records_are_shown_only_if_the_file_says_so(tmp_path: Path) -> None:
+    """Whatever the address: the page has no login."""
+    assert load_settings(_file(tmp_path, '[http]\nlisten = "127.0.0.1:0"\n')).http.records is False
+    assert load_settings(_file(tmp_path, "[http]\nrecords = true\n")).http.records is True
+    assert "http.records" in _violations(_file(tmp_path, '[http]\nrecords = "perhaps"\n'))
+
+
 _FILES = {"format": "json", "path": "in", "key": ["id"]}
 _EVENTS = {"format": "json", "path": "in", "envelope": "debezium"}
 _KAFKA = {"format": "kafka", "bootstrap.servers": "b:1", "subscribe": "s"}

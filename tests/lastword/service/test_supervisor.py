@@ -41,7 +41,7 @@ class Query:
     def progress(self, timestamp: str = "1970-01-01T00:00:01.000Z") -> None:
         """Report a micro-batch."""
         figures = {"batchId": 3, "inputRowsPerSecond": 1.0, "processedRowsPerSecond": None, "batchDuration": 5}
-        self.lastProgress = SimpleNamespace(timestamp=timestamp, **figures)
+        self.lastProgress = SimpleNamespace(timestamp=timestamp, sources=[], **figures)
 
 
 class Log:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lastword.compaction.config.topic_config import describe_topic_config, parse_topic_config
 from lastword.compaction.planning.backoff import CleaningFailure
 from lastword.compaction.planning.planner import plan_cleaning
 from lastword.compaction.planning.receipt import CleaningReceipt
@@ -113,6 +114,7 @@ def topic(
             for one, report in zip(plan.partitions, partition_reports(plan, failures), strict=True)
         ),
         receipts=tuple(receipts),
+        config=describe_topic_config(parse_topic_config(fields.get("overrides", {}))),
         dead_letters=DeadLettersView(count=len(dead_letters), newest=tuple(dead_letters)),
         **fields,
     )

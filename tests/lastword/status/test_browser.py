@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 import os
 import shutil
+import subprocess
+import tarfile
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,9 +17,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.sync_api import sync_playwright
 
+from lastword import LogDir
+from lastword.status.records import RecordLooks
+from lastword.status.samples import Sample
 from lastword.status.server import StatusApp, StatusServer
-from lastword.status.standing import QueryStanding, Standing
-from lastword.status.watcher import Sample
+from lastword.status.standing import Backlog, QueryStanding, Standing, TableStanding
 from tests.lastword.status.standings import NOW_MS, partition, reader, receipt, standing, topic, transaction
 
 if TYPE_CHECKING:
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
 _CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 _MINUTE_MS = 60_000
 _HOSTILE = "<script>document.title = 'owned'</script><img src=x onerror=\"document.title = 'owned'\">"
+_RECORDS = "/topics/fruit-prices/records?look=newest"
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(_CHROMIUM is None, reason="no Chromium here (Debian: apt install chromium)")]
 
@@ -39,14 +44,23 @@ class _Watched:
         self.standing = of
 
     def history(self, _topic: str) -> tuple[Sample, ...]:
+        """Return three hours and a half, with half an hour in which no service ran."""
         return tuple(
             Sample(
-                time_ms=NOW_MS - (200 - number) * _MINUTE_MS,
+                time_ms=NOW_MS - (210 - number) * _MINUTE_MS,
                 size_bytes=int(2e8 + 3e5 * number - 5e7 * (number % 50 > 40)),
                 record_count=number,
                 cleanable_bytes=int(4e7 * (1 + math.sin(number / 8))),
+                end_offsets=int(700_000 * number + 5e5 * math.sin(number / 9)),
+                compaction_lag_ms=(number % 50) * 2 * _MINUTE_MS,
+                dirty_percent=number % 50,
+                reader_lag=int(30_000 * (1 + math.cos(number / 11))),
+                late=number // 20,
+                dead_letters=number // 70,
+                cleaning_ms=number // 50 * 21_000,
             )
-            for number in range(200)
+            for number in range(210)
+            if not 60 <= number < 90
         )
 
 
@@ -72,15 +86,24 @@ def _incident() -> Standing:
             uncleanable={1: "SparkException: the file of slice 200 is damaged"},
             transactions=(transaction(NOW_MS - 20 * _MINUTE_MS),),
             readers=(reader("orders-cache", 120), reader("search-index", 445)),
+            overrides={"cleanup.policy": "compact", "min.compaction.lag.ms": "60000"},
             receipts=tuple(receipt(removed=one, now_ms=NOW_MS - (40 - n) * _MINUTE_MS) for n, one in enumerate(removed)),
             dead_letters=[letter],
         ),
         *(topic(f"airports-{number}", logs=[partition(partition=one) for one in range(3)]) for number in range(3)),
         queries=(
             QueryStanding(
-                name="airports-files", topic="fruit-prices", active=True, batch_id=41, input_rows_per_second=1200.0, progressed_ms=NOW_MS
+                name="airports-files",
+                topic="fruit-prices",
+                active=True,
+                batch_id=41,
+                input_rows_per_second=1200.0,
+                progressed_ms=NOW_MS,
+                backlog=Backlog(count=17, unit="files"),
             ),
+            QueryStanding(name="rates", topic="airports-0", active=False, message="SourceFailed: the cluster does not answer"),
         ),
+        tables=(TableStanding(topic="fruit-prices", path="tables/fruit-prices", lag_offsets=1_200, lag_ms=4_000, steps=88, step_ms=310),),
     )
 
 
@@ -90,11 +113,21 @@ def watched() -> _Watched:
     return _Watched(_incident())
 
 
-@pytest.fixture(scope="module")
-def url(watched: _Watched) -> Iterator[str]:
-    """A server over `watched`."""
+def make_app(watched: _Watched, folder: Path) -> StatusApp:
+    """Return the pages over `watched`; the records are those of a log.dir in a folder."""
+    topic_with_records = LogDir(folder).create_topic("fruit-prices", partitions=2)
+    texts = [("grape", '{"price": 3.5, "currency": "EUR"}'), ("lime", "x" * 3_000), (_HOSTILE, _HOSTILE), ("fig", None)]
+    topic_with_records.append([{"key": key, "value": value, "timestamp": NOW_MS - 1000} for key, value in texts])
+    topic_with_records.append([{"key": b"\xff\x00", "value": b"\xfe", "timestamp": NOW_MS}])
     watcher: Any = watched
-    server = StatusServer(StatusApp(watcher=watcher, now_ms=lambda: NOW_MS, heartbeat_ms=lambda: NOW_MS), "127.0.0.1:0")
+    looks = RecordLooks(log_of=lambda name: topic_with_records.log if name == "fruit-prices" else None)
+    return StatusApp(watcher=watcher, now_ms=lambda: NOW_MS, heartbeat_ms=lambda: NOW_MS, looks=looks)
+
+
+@pytest.fixture(scope="module")
+def url(watched: _Watched, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server over `watched`."""
+    server = StatusServer(make_app(watched, tmp_path_factory.mktemp("records")), "127.0.0.1:0")
     server.start()
     yield server.url
     server.stop()
@@ -115,7 +148,7 @@ def _open(browser: Browser, address: str, **context: Any) -> Page:
     page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: problems.append(str(error)))
     page.goto(address)
-    assert problems == []
+    assert [problem for problem in problems if "status of 400" not in problem] == []
     return page
 
 
@@ -159,13 +192,66 @@ def test_a_topic_is_read_by_keyboard_and_a_hostile_key_does_nothing(browser: Bro
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_phone_shows_everything_without_scrolling_the_page_sideways(browser: Browser, url: str, scheme: Any) -> None:
     """Wide things scroll inside; text has contrast in both schemes."""
-    for path in ("/", "/topics/fruit-prices"):
+    for path in ("/", "/topics/fruit-prices", _RECORDS, f"{_RECORDS}&limit=nine"):
         page = _open(browser, url + path, viewport={"width": 390, "height": 800}, color_scheme=scheme)
         assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
         assert _contrast(page, "body") >= 7
         assert _contrast(page, ".soft") >= 4.5
-        if path != "/":
+        if path == "/topics/fruit-prices":
             _picture(page, f"phone-{scheme}")
+
+
+@pytest.fixture(scope="module")
+def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return the script of axe-core, the checker of accessibility, from the registry that npm is configured for."""
+    npm = shutil.which("npm")
+    if npm is None:
+        pytest.skip("no npm here, which brings axe-core (Debian: apt install npm)")
+    folder = tmp_path_factory.mktemp("axe")
+    command = [npm, "pack", "--silent", "axe-core@4"]
+    packed = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)  # noqa: S603  as written here
+    if packed.returncode != 0:
+        pytest.skip(f"npm cannot bring axe-core: {packed.stderr.strip().splitlines()[-1:]}")
+    with tarfile.open(folder / packed.stdout.strip()) as archive:
+        script = archive.extractfile("package/axe.min.js")
+        assert script is not None
+        return script.read().decode("utf-8")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("path", ["/", "/topics/fruit-prices", _RECORDS])
+def test_axe_finds_nothing_serious(browser: Browser, url: str, axe: str, path: str, scheme: Any) -> None:
+    """Names of fields and regions, contrast, order, keyboard: no finding that axe-core calls serious or critical, at both widths."""
+    for width in (1400, 390):
+        page = _open(browser, url + path, viewport={"width": width, "height": 900}, color_scheme=scheme)
+        page.evaluate(axe)
+        found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        serious = [violation for violation in found["violations"] if violation["impact"] in {"serious", "critical"}]
+        assert [(one["id"], [node["html"][:120] for node in one["nodes"]]) for one in serious] == [], width
+        page.close()
+
+
+def test_axe_is_heard(browser: Browser, url: str, axe: str) -> None:
+    """A field without a name, put into the page, is a critical finding: the test above can fail."""
+    page = _open(browser, url)
+    page.evaluate("document.getElementById('main').append(document.createElement('input'))")
+    page.evaluate(axe)
+    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    assert ("label", "critical") in {(violation["id"], violation["impact"]) for violation in found["violations"]}
+
+
+def test_records_are_asked_for_by_keyboard_alone(browser: Browser, url: str) -> None:
+    """A form without a script: the policy of the page lets it be sent to the service. What a key holds stays text."""
+    page = _open(browser, f"{url}/topics/fruit-prices/records", viewport={"width": 1280, "height": 900})
+    page.get_by_role("group", name="By key").get_by_label("key").focus()
+    page.keyboard.type("grape")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**look=key**")
+    assert "key grape: 1 record in partition" in page.get_by_role("heading", level=2).inner_text()
+    assert '"price": 3.5' in page.get_by_role("region", name="Records").inner_text()
+    page.goto(f"{url}{_RECORDS}")
+    assert page.locator("td.key .raw", has_text=_HOSTILE).count() == 2
+    assert page.title().startswith("fruit-prices: records")
 
 
 def _contrast(page: Page, selector: str) -> float:

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from lastword.compaction.order.source_states import SourceCounts
 from lastword.status.metrics import METRICS, SeriesLimits, registry_of
-from lastword.status.standing import QueryStanding, Standing, TableStanding
+from lastword.status.standing import Backlog, QueryStanding, Standing, TableStanding
 from lastword.streaming import metrics
 from tests.lastword.status.standings import NOW_MS, partition, reader, receipt, source, standing, topic, transaction
 
@@ -37,7 +37,11 @@ def full_standing() -> Standing:
             dead_letters=[{"refused_at": None}],
             sources=(source(),),
         ),
-        queries=(QueryStanding(name="files", topic="fruit", active=True, batch_id=4, progressed_ms=NOW_MS),),
+        queries=(
+            QueryStanding(
+                name="files", topic="fruit", active=True, batch_id=4, progressed_ms=NOW_MS, backlog=Backlog(count=3, unit="files")
+            ),
+        ),
         tables=(TableStanding(topic="fruit", path="tables/fruit"),),
     )
 

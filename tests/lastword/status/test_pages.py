@@ -12,10 +12,12 @@ import pytest
 from starlette.testclient import TestClient
 
 from lastword import LogDir
+from lastword.compaction.config.topic_config import describe_topic_config, parse_topic_config
 from lastword.compaction.errors import UserError
 from lastword.status.drawing import draw_topic
 from lastword.status.server import StatusApp, StatusServer, display_text
-from lastword.status.standing import AppendCounts, QueryStanding, SectionKind, Standing, TopicStanding
+from lastword.status.standing import AppendCounts, Backlog, QueryStanding, SectionKind, Standing, TableStanding, TopicStanding
+from lastword.status.topic_settings import describe_settings
 from lastword.status.troubles import troubles
 from lastword.status.watcher import Watcher
 from lastword.streaming import metrics
@@ -27,10 +29,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lastword import ArrowTopic
-    from lastword.status.watcher import Sample
+    from lastword.status.samples import Sample
     from lastword.storage.log.topic_log import TopicLog
 
 _MINUTE_MS = 60_000
+_SVG = "{http://www.w3.org/2000/svg}"
 _HOSTILE = ["<script>alert(1)</script>", "\x1b[31mred\x00\x07", "\u202egnp.exe", "k" * 10_000, "\"'><img src=x onerror=alert(1)>"]
 
 
@@ -344,3 +347,63 @@ def test_the_counters_of_the_queries_are_read_by_topic() -> None:
     assert metrics.append_counts()["late-fruit"] == (7, 3)
     metrics.forget_topic("late-fruit")
     assert "late-fruit" not in metrics.append_counts()
+
+
+def test_a_text_below_a_bar_is_wrapped_and_not_cut() -> None:
+    """A long reason has lines of its own, within the drawing, and the partitions below it move down."""
+    reason = "SparkException: " + " ".join(f"word{number}" for number in range(55))
+    found = topic(logs=[partition(), partition(partition=1)], uncleanable={0: reason})
+    picture = ET.fromstring(draw_topic(found))  # noqa: S314  our own
+    first, second = picture.findall(f"{_SVG}g")
+    lines = [str(text.text) for text in first.findall(f"{_SVG}text") if float(text.get("y", "0")) >= 74]
+    assert (" ".join(lines), len(lines)) == (f"uncleanable: {reason}", 4)
+    assert max(len(line) for line in lines) * 7.23 + 48 <= 960, "the width of a character of 12 pixels, and of the drawing"
+    plain = ET.fromstring(draw_topic(topic(logs=[partition(), partition(partition=1)])))  # noqa: S314
+    assert second.get("transform") == "translate(0 167)"
+    assert plain.findall(f"{_SVG}g")[1].get("transform") == "translate(0 122)"
+    endless = ET.fromstring(draw_topic(topic(uncleanable={0: "x " * 400})))  # noqa: S314
+    assert "…" in "".join(endless.itertext())
+
+
+def test_the_settings_of_a_topic_say_who_set_them() -> None:
+    """The topic's own first, then those of the service, then defaults; values with a unit where they have one."""
+    config = describe_topic_config(parse_topic_config({"segment.bytes": "1MiB"}, defaults={"retention.ms": "1h"}))
+    rows = describe_settings(config, {"segment.bytes": "1048576"})
+    assert [(row.name, row.value, row.readable, row.origin, row.default) for row in rows[:3]] == [
+        ("segment.bytes", "1048576", "1.0 MiB", "topic", "1073741824"),
+        ("retention.ms", "3600000", "1.0 h", "service", "604800000"),
+        ("cleanup.policy", "delete", "", "default", "delete"),
+    ]
+    readable = {row.name: row.readable for row in rows}
+    assert (readable["retention.bytes"], readable["max.compaction.lag.ms"]) == ("no limit", "no limit")
+    assert describe_settings({}, {}) == []
+    page = client(standing(topic(overrides={"min.compaction.lag.ms": "60000"}))).get("/topics/fruit").text
+    row = page[page.index(">min.compaction.lag.ms</th>") :].split("</tr>")[0]
+    assert all(text in row for text in ("60000", "(1.0 min)", "<b>this topic</b>", ">0</td>"))
+
+
+def test_lag_is_called_compaction_lag_or_consumer_lag() -> None:
+    """On the overview and the page of a topic; readers that have expired hold nobody up."""
+    readers = (reader("cache", 120), reader("old", 0, seen_ms=1))
+    of = standing(topic(readers=readers), tables=(TableStanding(topic="fruit", path="t", lag_offsets=7, lag_ms=4_000),))
+    pages = [client(of).get(path).text for path in ("/", "/topics/fruit")]
+    for page in pages:
+        assert "compaction lag</th>" in page
+        assert "consumer lag, offsets</th>" in page
+        assert ">lag</th>" not in page
+        assert ">lag in offsets</th>" not in page
+        assert '<td class="n">7</td><td class="n">4 s</td>' in page
+    assert '<td class="n">330</td>' in pages[0]
+    assert topic().consumer_lag == 0
+
+
+@pytest.mark.parametrize(
+    ("backlog", "text"),
+    [(Backlog(count=12_345, unit="offsets"), "12,345 offsets"), (Backlog(count=0, unit="files"), "0 files"), (None, "–")],
+)
+def test_the_backlog_of_a_source_is_shown(backlog: Backlog | None, text: str) -> None:
+    """Zero is known, and a dash is not."""
+    query = QueryStanding(name="files", topic="fruit", active=True, progressed_ms=NOW_MS, backlog=backlog)
+    pages = client(standing(topic(), queries=(query,)))
+    for path in ("/", "/topics/fruit"):
+        assert f'<td class="n">{text}</td>' in pages.get(path).text

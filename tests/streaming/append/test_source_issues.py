@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +28,9 @@ def log(tmp_path: Path) -> TopicLog:
     return LogDir(str(tmp_path / "data")).create_topic("fruit").log
 
 
-def _planner(log: TopicLog, path: Path) -> Any:
-    source = FileSource.model_validate({"name": "files", "topic": "fruit", "format": "json", "path": str(path), "key": ["id"]})
+def _planner(log: TopicLog, path: Path, *, limit: int = 0) -> Any:
+    settings = {"name": "files", "topic": "fruit", "format": "json", "path": str(path), "key": ["id"], "max.files.per.trigger": limit}
+    source = FileSource.model_validate(settings)
     nothing: Any = None
     return FilePlanner(nothing, source, log, nothing, T.StructType())
 
@@ -60,6 +62,23 @@ def test_a_file_in_the_place_of_the_folder_is_an_issue_and_a_query_that_stops_ha
     assert source_issue(log.paths.root, "files") != ""
     planner.stop("q")
     assert source_issue(log.paths.root, "files") == ""
+
+
+def test_the_files_that_wait_for_a_later_micro_batch_are_counted(log: TopicLog, tmp_path: Path) -> None:
+    """For the progress of the query: after each listing, unless it failed; not known before the first and after the query stopped."""
+    planner = _planner(log, tmp_path / "in", limit=1)
+    (tmp_path / "in" / "b.json").write_text("{}\n")
+    assert planner.newest() is None
+    first = planner.latest(planner.first(), "q")
+    assert json.loads(planner.newest()) == {"files": 1, "waiting": 1}
+    (tmp_path / "in").rename(tmp_path / "away")
+    planner.latest(first, "q")
+    assert planner.newest() is None
+    (tmp_path / "away").rename(tmp_path / "in")
+    planner.latest(first, "q")
+    assert json.loads(planner.newest()) == {"files": 2, "waiting": 0}
+    planner.stop("q")
+    assert planner.newest() is None
 
 
 def test_no_files_are_no_rows(log: TopicLog, tmp_path: Path) -> None:
