@@ -34,7 +34,7 @@ CEILINGS: Final = {
 }
 #: Lines of the product by room.
 ROOMS: Final = {
-    "lastword": 12336,
+    "lastword": 12338,
     "pyspark_lastword": 445,
     "streaming": 5826,
     "storage": 16866,

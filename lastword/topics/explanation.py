@@ -66,7 +66,9 @@ def _report(plan: PartitionPlan, failure: CleaningFailure | None) -> PartitionRe
     detail = {
         Bound.ACTIVE_SEGMENT: f"active segment begins at offset {log.closed_end_offset}",
         Bound.LAST_STABLE_OFFSET: f"open transaction of {log.stable_holder or 'a producer'} since offset {log.last_stable_offset}",
-        Bound.MIN_COMPACTION_LAG: f"segment {found.first_uncleanable_offset} is younger than {log.config.min_compaction_lag_ms} ms{until}",
+        Bound.MIN_COMPACTION_LAG: (
+            f"segment {found.first_uncleanable_offset} is younger than min.compaction.lag.ms = {log.config.min_compaction_lag_ms}{until}"
+        ),
     }[found.bound]
     if log.unreadable is not None:
         detail = "the last stable offset is unknown: the producer states cannot be read"

@@ -290,7 +290,7 @@ def test_what_holds_the_cleaner_back_is_named(spark: SparkSession, logs: LogDir)
     assert (reports[0].bound, reports[0].first_uncleanable_offset, reports[0].eligible) == ("last stable offset", 3, True)
     assert reports[0].bound_detail == f"open transaction of producer 0 (loader), begun {instant(T0)}, since offset 3"
     assert (reports[1].bound, reports[1].first_uncleanable_offset) == ("min.compaction.lag.ms", 2)
-    assert reports[1].bound_detail == f"segment 2 is younger than {HOUR_MS} ms, until {instant(T0 + 1)}"
+    assert reports[1].bound_detail == f"segment 2 is younger than min.compaction.lag.ms = {HOUR_MS}, until {instant(T0 + 1)}"
     assert (reports[2].bound, reports[2].obstacle) == ("active segment", "nothing cleanable")
     assert sorted(one.partition for one in at(T0, topic).clean()) == [0, 1, 3]
     assert history(topic, 0)[0] == "2 a=3"
