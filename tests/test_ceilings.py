@@ -34,9 +34,9 @@ CEILINGS: Final = {
 }
 #: Lines of the product by room.
 ROOMS: Final = {
-    "lastword": 12338,
+    "lastword": 12361,
     "pyspark_lastword": 445,
-    "streaming": 5826,
+    "streaming": 5830,
     "storage": 16866,
     "change_data": 7376,
     "checkpoints": 215,

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from lastword.arrow_topic import ArrowTopic
     from lastword.cli.values import ValueReader
     from lastword.service.settings import Settings
+    from lastword.storage.schema_registry.client import RegistryConfig
 
 
 @dataclass
@@ -53,6 +54,16 @@ class _Connection:
     def listen(self) -> str | None:
         """The address of the service's HTTP server, "" for none; None without a configuration file."""
         return None if self._settings is None else self._settings.http.listen
+
+    def registry(self, url: str) -> RegistryConfig | None:
+        """Return the schema registry at a URL with the login of the source that names it; None if no source of the file does."""
+        if self._settings is None:
+            return None
+        for source in self._settings.sources:
+            config = source.registry() if source.format == "kafka" else None
+            if config is not None and url.rstrip("/") in {known.rstrip("/") for known in config.urls}:
+                return config
+        return None
 
     def location(self, log_dir: str) -> str:
         """Return the log.dir of a command: `--log-dir`, else that of the configuration file, else `data`."""
@@ -106,6 +117,11 @@ def service_address() -> str | None:
     return _CONNECTION.listen
 
 
+def known_registry(url: str) -> RegistryConfig | None:
+    """Return the schema registry at a URL as the configuration file before the command has it; None if no source names the URL."""
+    return _CONNECTION.registry(url)
+
+
 def configuration_file() -> Path | None:
     """Return the configuration file that the options before the command name."""
     return _CONNECTION.config
@@ -135,8 +151,8 @@ Decode = Annotated[
     str | None,
     typer.Option(
         "--decode",
-        help="Show keys and values as utf8, json or base64, or by the schema registry at this URL. Default: JSON on one line, and with "
-        "--json text.",
+        help="Show keys and values as utf8, json or base64, or by the schema registry at this URL, with the login of the source that "
+        "names it in the configuration file (lastword -c FILE …). Default: JSON on one line, and with --json text.",
         metavar="[utf8|json|base64|URL]",
     ),
 ]

@@ -16,7 +16,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from lastword.change_data.registry.schemas import UndecodableFrame
@@ -26,6 +26,8 @@ from lastword.storage.schema_registry.client import RegistryConfig
 from lastword.storage.schema_registry.decoder import RegistryDecoder
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lastword.storage.log.topic_log import TopicLog
 
 #: A text in JSON, which is kept, or white space.
@@ -41,15 +43,18 @@ class ValueReader:
     registry: RegistryDecoder | None = None
 
     @staticmethod
-    def of(decode: str | None, log: TopicLog, *, as_json: bool) -> ValueReader:
-        """Return the reader of a command; raise `InvalidConfiguration` for what is neither a format nor the URL of a schema registry."""
+    def of(decode: str | None, log: TopicLog, known_registry: Callable[[str], RegistryConfig | None], *, as_json: bool) -> ValueReader:
+        """Return the reader of a command; raise `InvalidConfiguration` for what is neither a format nor the URL of a schema registry.
+
+        `known_registry` returns the registry at a URL with its login, None for a URL without one.
+        """
         if decode is None:
             return ValueReader("utf8" if as_json else "one line")
         if decode in _FORMATS:
             return ValueReader(decode)
         if decode.startswith(("http://", "https://")):
             try:
-                config = RegistryConfig(urls=(decode,), attempts=2)
+                config = replace(known_registry(decode) or RegistryConfig(urls=(decode,)), urls=(decode,), attempts=2)
             except InvalidConfiguration as error:
                 wrong = error.violations[0]
                 raise usage_mistake(name="--decode", value=wrong.value, allowed=wrong.allowed) from None

@@ -24,6 +24,7 @@ from lastword.change_data.events.event_keys import KeyFormat
 from lastword.change_data.frames.row_words import RowWords, check_named_once, check_row_words
 from lastword.compaction.config.keys import interval_ms
 from lastword.storage.files.file_format import FILE_OPTIONS, check_file_options
+from lastword.storage.schema_registry.client import RegistryConfig
 
 if TYPE_CHECKING:
     from lastword.change_data.events.envelopes import Kind, Truncate
@@ -377,6 +378,18 @@ class KafkaSource(_RowSettings):
     def has_columns(self) -> bool:
         """Whether the values are JSON objects, of which columns become key and value."""
         return bool(self.schema_ddl) and not self.envelope
+
+    def registry(self) -> RegistryConfig | None:
+        """Return the schema registry of the frames, with its login; None without one. Raises `InvalidConfiguration`."""
+        if not self.schema_registry_url:
+            return None
+        user, _, password = self.schema_registry_basic_auth_user_info.get_secret_value().partition(":")
+        return RegistryConfig(
+            urls=tuple(url.strip() for url in self.schema_registry_url.split(",")),
+            user=user or None,
+            password=password if user else None,
+            ca_file=self.schema_registry_ssl_ca_location or None,
+        )
 
     @model_validator(mode="after")
     def _is_whole(self) -> KafkaSource:

@@ -25,7 +25,6 @@ from lastword.compaction.rows.input_columns import MALFORMED, ORDER_PREFIX, REFU
 from lastword.storage.append.requests import EventSource
 from lastword.storage.files.paths import filesystem_of
 from lastword.storage.files.schema import HEADERS_TYPE
-from lastword.storage.schema_registry.client import RegistryConfig
 from lastword.storage.schema_registry.decoder import RegistryDecoder
 from lastword.streaming.append.file_source import open_files
 from lastword.streaming.append.kafka_topics import KafkaTopics, KafkaUnreachable
@@ -82,16 +81,8 @@ def matching_sources(spark: SparkSession, source: KafkaSource) -> list[tuple[Kaf
 
 def _registry(source: KafkaSource, log: TopicLog) -> RegistryDecoder | None:
     """Return the decoder of a source's frames; what it learns stays in the topic's folder. Raises `InvalidConfiguration`."""
-    if not source.schema_registry_url:
-        return None
-    user, _, password = source.schema_registry_basic_auth_user_info.get_secret_value().partition(":")
-    config = RegistryConfig(
-        urls=tuple(url.strip() for url in source.schema_registry_url.split(",")),
-        user=user or None,
-        password=password if user else None,
-        ca_file=source.schema_registry_ssl_ca_location or None,
-    )
-    return RegistryDecoder(config, log.paths.root, log.storage_options)
+    config = source.registry()
+    return None if config is None else RegistryDecoder(config, log.paths.root, log.storage_options)
 
 
 def _kafka(spark: SparkSession, source: KafkaSource, log: TopicLog, now_ms: int) -> OpenSource:

@@ -12,7 +12,7 @@ from lastword import InvalidConfiguration, LogDir
 from lastword.cli import app as cli
 from lastword.cli.values import one_line
 from tests.lastword.cli.widths import terminal_of
-from tests.storage.schema_registry.registries import Registry, avro_frame, running
+from tests.storage.schema_registry.registries import Registry, avro_frame, basic, running
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,6 +81,27 @@ def test_frames_of_a_registry_are_shown_as_json(tmp_path: Path, run: Callable[..
             assert '{"id":5}' in run("latest", "fruit", "--decode", registry.url).stdout
     assert shown[-1] == ({"id": 5}, {"id": 5})
     assert shown[1] == ("007", 1.1)
+
+
+def test_a_registry_with_a_login_is_asked_as_the_source_of_the_file_does(tmp_path: Path, run: Callable[..., Result]) -> None:
+    """Only where the URL is the source's; without the file the registry refuses, and its answer is the message."""
+    registry = Registry(login=basic("key", "s3cret"))
+    with running(registry):
+        frame = avro_frame(registry.add(_RECORD), _RECORD, {"id": 5})
+        LogDir(tmp_path).topic("fruit").append([{"key": frame, "value": frame}])
+        config = tmp_path / "lastword.toml"
+        config.write_text(
+            f'[[source]]\nname = "s"\ntopic = "t"\nformat = "kafka"\nbootstrap.servers = "b:1"\nsubscribe = "t"\nenvelope = "debezium"\n'
+            f'schema.registry.url = "http://elsewhere:1, {registry.url}/"\nschema.registry.basic.auth.user.info = "key:s3cret"\n',
+            encoding="utf-8",
+        )
+
+        refused = run("records", "fruit", "--json", "--decode", registry.url)
+        shown = _pairs(run("-c", str(config), "records", "fruit", "--json", "--decode", registry.url))
+
+    assert shown[-1] == ({"id": 5}, {"id": 5})
+    assert "401" in str(refused.exception)
+    assert "s3cret" not in refused.output
 
 
 def test_dead_letters_are_decoded_too(tmp_path: Path, run: Callable[..., Result]) -> None:
