@@ -14,13 +14,13 @@ from lastword.storage.progress import listen
 
 
 class _Choice:
-    """Whether it was decided in this process who shows progress."""
+    """Whether this process has decided if it shows bars."""
 
     is_made = False
 
 
 def show_where_seen() -> None:
-    """Show bars from now on if somebody sees them: standard error is a terminal, or this is a notebook. Decided once in a process."""
+    """Show bars from now on if standard error is a terminal or this is a notebook; decided once in a process."""
     if not _Choice.is_made:
         _Choice.is_made = True
         if _is_notebook() or is_terminal(sys.stderr):
@@ -40,7 +40,7 @@ def show(*, stream: TextIO | None = None, delay_seconds: float = 1.0) -> None:
 
 
 class _Bar:
-    """One bar; it disappears when its work ends."""
+    """A bar of tqdm; it disappears when its work ends."""
 
     def __init__(self, stream: TextIO | None, delay_seconds: float, what: str, total: int | None, unit: str) -> None:
         self._bar = _bar_class(stream)(
@@ -56,7 +56,7 @@ class _Bar:
 
 
 def _bar_class(stream: TextIO | None) -> Any:
-    """Return tqdm's bar for a notebook with ipywidgets, else the one of characters, which a notebook shows as well."""
+    """Return the class of tqdm for notebooks with ipywidgets, else the class for text, which a notebook shows as well."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # tqdm.auto asks for ipywidgets
         from tqdm import auto, std  # noqa: PLC0415  only where bars are shown

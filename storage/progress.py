@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 class Meter(Protocol):
-    """Shows how far one piece of work is."""
+    """Displays the progress of a piece of work."""
 
     def advance(self, amount: float) -> None:
-        """Show that so much more is done; called from any thread."""
+        """Add an amount to the work that is done; called from any thread."""
 
     def close(self) -> None:
-        """Show nothing any more."""
+        """End the display of the work."""
 
 
 class _Listeners:

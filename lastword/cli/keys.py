@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from lastword.cli import tables
-from lastword.cli.options import Decode, Json, LogDirOption, Topic, known_registry, open_log_dir, out, print_json_lines
+from lastword.cli.options import Decode, Json, LogDirOption, Topic, find_registry, open_log_dir, out, print_json_lines
 from lastword.cli.values import ValueReader
 from lastword.compaction.errors import UserError
 from lastword.text import printable
@@ -37,7 +37,7 @@ def get(
     Example: lastword get fruit-prices grape
     """
     opened = open_log_dir(log_dir).topic(topic)
-    reader = ValueReader.of(decode, opened.log, known_registry, as_json=as_json)
+    reader = ValueReader.of(decode, opened.log, find_registry, as_json=as_json)
     history = opened.get(key, partition=partition, limit=limit)
     if history is None:
         where = "" if partition is None else f"partition {partition} of "

@@ -117,7 +117,7 @@ def service_address() -> str | None:
     return _CONNECTION.listen
 
 
-def known_registry(url: str) -> RegistryConfig | None:
+def find_registry(url: str) -> RegistryConfig | None:
     """Return the schema registry at a URL as the configuration file before the command has it; None if no source names the URL."""
     return _CONNECTION.registry(url)
 

@@ -18,7 +18,7 @@ from lastword.cli.options import (
     LogDirOption,
     Topic,
     config_pairs,
-    known_registry,
+    find_registry,
     notes,
     open_log_dir,
     out,
@@ -51,7 +51,7 @@ def latest(
 ) -> None:
     """Show the latest record of every key, now or in the past. Example: lastword latest fruit-prices --json | jq .value."""
     one, most = open_log_dir(log_dir).topic(topic), read_limit(limit, as_json=as_json)
-    reader = ValueReader.of(decode, one.log, known_registry, as_json=as_json)
+    reader = ValueReader.of(decode, one.log, find_registry, as_json=as_json)
 
     def collected(words: pl.LazyFrame) -> pl.DataFrame:
         ordered = words.sort("partition", "key")
@@ -102,7 +102,7 @@ def changes(
     Example: lastword changes fruit-prices --from 2026-11-01T08:00 --to latest
     """
     opened = open_log_dir(log_dir).topic(topic)
-    reader = ValueReader.of(decode, opened.log, known_registry, as_json=as_json)
+    reader = ValueReader.of(decode, opened.log, find_registry, as_json=as_json)
     rows = opened.changes(begin, end, net=net)
     shown = ("partition", "offset", "timestamp", "change_type", "key", "value")
     show(iter(rows.to_pylist()), shown, f"{topic}: changes", limit, reader, as_json=as_json)

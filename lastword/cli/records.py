@@ -16,7 +16,7 @@ from lastword.cli.options import (
     LogDirOption,
     Partition,
     Topic,
-    known_registry,
+    find_registry,
     open_log_dir,
     out,
     print_json_lines,
@@ -38,7 +38,7 @@ def records(
 ) -> None:
     """Show the records of the log in offset order. Example: lastword records fruit-prices --limit 20 --decode json."""
     log = open_log_dir(log_dir).topic(topic)
-    reader = ValueReader.of(decode, log.log, known_registry, as_json=as_json)
+    reader = ValueReader.of(decode, log.log, find_registry, as_json=as_json)
     batches = log.record_batches(
         include_control=control,
         partitions=None if partition is None else [partition],
@@ -61,7 +61,7 @@ def dead_letters(
 ) -> None:
     """Show the rejected rows, and which keys are stale by them. Example: lastword dead-letters fruit-prices --limit 5."""
     opened = open_log_dir(log_dir).topic(topic)
-    reader = ValueReader.of(decode, opened.log, known_registry, as_json=as_json)
+    reader = ValueReader.of(decode, opened.log, find_registry, as_json=as_json)
     stale_since = {key.key: key.refused_at for key in opened.stale_keys()}
     letters = read_dead_letters(opened.log.paths.dead_letters, opened.log.storage_options)
     marked = ({**letter, "stale": stale_since.get(letter["record_key"]) == letter["refused_at"]} for letter in letters)

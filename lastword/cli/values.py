@@ -43,10 +43,10 @@ class ValueReader:
     registry: RegistryDecoder | None = None
 
     @staticmethod
-    def of(decode: str | None, log: TopicLog, known_registry: Callable[[str], RegistryConfig | None], *, as_json: bool) -> ValueReader:
+    def of(decode: str | None, log: TopicLog, find_registry: Callable[[str], RegistryConfig | None], *, as_json: bool) -> ValueReader:
         """Return the reader of a command; raise `InvalidConfiguration` for what is neither a format nor the URL of a schema registry.
 
-        `known_registry` returns the registry at a URL with its login, None for a URL without one.
+        `find_registry` returns the registry at a URL with its login, None for a URL without one.
         """
         if decode is None:
             return ValueReader("utf8" if as_json else "one line")
@@ -54,7 +54,7 @@ class ValueReader:
             return ValueReader(decode)
         if decode.startswith(("http://", "https://")):
             try:
-                config = replace(known_registry(decode) or RegistryConfig(urls=(decode,)), urls=(decode,), attempts=2)
+                config = replace(find_registry(decode) or RegistryConfig(urls=(decode,)), urls=(decode,), attempts=2)
             except InvalidConfiguration as error:
                 wrong = error.violations[0]
                 raise usage_mistake(name="--decode", value=wrong.value, allowed=wrong.allowed) from None

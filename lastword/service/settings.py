@@ -147,20 +147,20 @@ def load_settings(path: Path) -> Settings:
     violations += _violations(partial(checked_settings, settings))
     if violations:
         raise InvalidConfiguration(str(path), violations)
-    return _with_paths_below(path.parent, checked_settings(settings), keeps_log_dir=bool(environment))
+    return _resolve_paths(path.parent, checked_settings(settings), keeps_log_dir=bool(environment))
 
 
-def _with_paths_below(folder: Path, settings: Settings, *, keeps_log_dir: bool) -> Settings:
+def _resolve_paths(folder: Path, settings: Settings, *, keeps_log_dir: bool) -> Settings:
     """Return settings whose relative paths are relative to a folder, and no longer to the working directory."""
 
-    def with_paths(block: BaseModel, *names: str) -> BaseModel:
+    def resolve_paths(block: BaseModel, *names: str) -> BaseModel:
         return block.model_copy(update={name: path_below(folder, getattr(block, name)) for name in names if hasattr(block, name)})
 
     return settings.model_copy(
         update={
             "log_dir": settings.log_dir if keeps_log_dir else path_below(folder, settings.log_dir),
-            "sources": [with_paths(source, "path", "schema_registry_ssl_ca_location") for source in settings.sources],
-            "tables": [with_paths(table, "path") for table in settings.tables],
+            "sources": [resolve_paths(source, "path", "schema_registry_ssl_ca_location") for source in settings.sources],
+            "tables": [resolve_paths(table, "path") for table in settings.tables],
         }
     )
 

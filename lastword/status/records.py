@@ -1,4 +1,4 @@
-"""A look at the records of a topic for the status page: what a request asks for, read within limits, as texts.
+"""Reads the records of a topic that a request of the status page asks for, within limits, and returns them as texts.
 
 ```
  ?look=newest [&partition=0] [&limit=50]
@@ -57,7 +57,7 @@ class LooksBusy(UserError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookLimits:
-    """How much one look at records may read and show, and how many are taken at once."""
+    """Limits of what a request for records reads and shows, and of the requests that run at once."""
 
     page: PageLimits = field(default_factory=PageLimits)
     #: Bytes of the files that are searched for a key: their keys and offsets are read, and the values of the records that are shown.
@@ -96,7 +96,7 @@ class RecordLook:
 
 @dataclass(slots=True, kw_only=True)
 class RecordLooks:
-    """Takes looks at the records of topics; `log_of` returns the log of a topic, None for one that is not there."""
+    """Reads records of topics for requests; `log_of` returns the log of a topic, None for a topic that is not there."""
 
     log_of: Callable[[str], TopicLog | None]
     limits: LookLimits = field(default_factory=LookLimits)

@@ -1,4 +1,4 @@
-"""What each topic was like in the last day: samples in memory, and in a file of the log.dir that outlives the service.
+"""Samples of each topic over the last day, in memory and in a file of the log.dir that outlives the service.
 
 ```
  every minute  ─► one sample a topic, and one of all topics together (`ALL_TOPICS`)
@@ -41,7 +41,7 @@ _LOG: Final = logger("history")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """A topic at a moment. Counts grow: a rate is the difference of two samples over the time between them.
+    """The measurements of a topic at a moment. Counts grow: a rate is the difference of two samples over the time between them.
 
     `end_offsets` is the sum of the log end offsets, `cleaning_ms` the time of all cleanings since the first sample. `appended` and `late`
     count from the start of the service. `compaction_lag_ms` and `dirty_percent` are those of the worst partition; `reader_lag` is the
@@ -67,7 +67,7 @@ _FIELDS: Final = tuple(attribute.name for attribute in fields(Sample))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryLimits:
-    """How much is kept: in memory a topic, and in the file."""
+    """Limits of the history: how long samples are kept in memory, and how many the file holds."""
 
     every_ms: int = MINUTE_MS
     fine_ms: int = 3 * HOUR_MS

@@ -56,7 +56,7 @@ _HEADERS: Final = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
-#: The page of records has forms, which are sent to the service itself.
+#: The headers of the page of records, which may send its forms to the service itself.
 _FORMS: Final = _HEADERS | {
     "Content-Security-Policy": _HEADERS["Content-Security-Policy"].replace("form-action 'none'", "form-action 'self'")
 }
@@ -72,7 +72,7 @@ class StatusApp:
     now_ms: Callable[[], int]
     heartbeat_ms: Callable[[], int]
     only_loopback: bool = True
-    #: Takes looks at records; None if the service does not show any.
+    #: Reads records for the page of records; None if `http.records` is off.
     looks: RecordLooks | None = None
     _pages: dict[str, tuple[Standing, str]] = field(default_factory=dict)
     _templates: Environment = field(init=False)

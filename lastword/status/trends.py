@@ -30,7 +30,7 @@ _STEPS: Final = (1, 2, 5, 10)
 
 
 class Unit(Enum):
-    """How values of a trend are written."""
+    """The unit of the values of a trend; it says how they are written at the axis."""
 
     COUNT = "count"
     PER_SECOND = "records/s"
@@ -112,20 +112,20 @@ class Trend:
 def compute_trends(samples: Sequence[Sample]) -> tuple[Trend, ...]:
     """Return the trends of a topic, or of all topics together, from samples in the order of their times."""
 
-    def one(title: str, unit: Unit, pieces: tuple[tuple[Point, ...], ...]) -> Trend:
+    def make_trend(title: str, unit: Unit, pieces: tuple[tuple[Point, ...], ...]) -> Trend:
         return Trend(title=title, unit=unit, lines=(Line(name=title, style="line", pieces=pieces),))
 
     sizes = Line(name="size", style="line", pieces=_levels(samples, lambda sample: sample.size_bytes))
     cleanable = Line(name="cleanable", style="line cleanable", pieces=_levels(samples, lambda sample: sample.cleanable_bytes))
     return (
         throughput(samples),
-        one("Compaction lag of the worst partition", Unit.DURATION, _levels(samples, lambda sample: sample.compaction_lag_ms)),
-        one("Consumer lag of the slowest reader, offsets", Unit.OFFSETS, _levels(samples, lambda sample: sample.reader_lag)),
-        one("Dirty ratio of the worst partition", Unit.PERCENT, _levels(samples, lambda sample: sample.dirty_percent)),
+        make_trend("Compaction lag of the worst partition", Unit.DURATION, _levels(samples, lambda sample: sample.compaction_lag_ms)),
+        make_trend("Consumer lag of the slowest reader, offsets", Unit.OFFSETS, _levels(samples, lambda sample: sample.reader_lag)),
+        make_trend("Dirty ratio of the worst partition", Unit.PERCENT, _levels(samples, lambda sample: sample.dirty_percent)),
         Trend(title="Size (blue) and cleanable bytes (orange)", unit=Unit.BYTES, lines=(sizes, cleanable)),
-        one("Late rows, left out in each minute", Unit.PER_MINUTE, _rates(samples, lambda sample: sample.late, MINUTE_MS)),
-        one("Dead letters, stored", Unit.COUNT, _levels(samples, lambda sample: sample.dead_letters)),
-        one("Cleaning time in each minute", Unit.SECONDS, _rates(samples, lambda sample: sample.cleaning_ms / SECOND_MS, MINUTE_MS)),
+        make_trend("Late rows, left out in each minute", Unit.PER_MINUTE, _rates(samples, lambda sample: sample.late, MINUTE_MS)),
+        make_trend("Dead letters, stored", Unit.COUNT, _levels(samples, lambda sample: sample.dead_letters)),
+        make_trend("Cleaning time in each minute", Unit.SECONDS, _rates(samples, lambda sample: sample.cleaning_ms / SECOND_MS, MINUTE_MS)),
     )
 
 

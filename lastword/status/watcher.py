@@ -80,7 +80,7 @@ class Watcher:
         self._save_history(at_once=True)
 
     def keep_history(self, file: HistoryFile) -> None:
-        """Begin with the samples of a file, and write them to it from now on. To be called before `start`."""
+        """Load the samples of a history file, and save new ones to it; call it before `start`."""
         file.load(self._history, self.clock_ms())
         self._history_file = file
 
@@ -189,7 +189,7 @@ class Watcher:
         self._history.add(name, sample)
 
     def _add_cleanings(self, name: str, topics: Sequence[TopicStanding]) -> int:
-        """Return the time of all cleanings since the first sample: that of the last one, and the cleanings since."""
+        """Return the total time of cleanings so far: the total in the previous sample, and the cleanings after it."""
         samples = self._history.of(name)
         if not samples:
             return 0

@@ -36,7 +36,7 @@ _COLUMNS: Final = ("partition", "offset", "timestamp", "key", "value", "headers"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageLimits:
-    """How much one look at records may read."""
+    """Limits of the records and bytes that a page of records reads."""
 
     max_records: int = 100
     #: Of row groups, in memory, before anything is chosen from them.
@@ -133,7 +133,7 @@ def _read_newest(filesystem: fs.FileSystem, files: Sequence[FileRange], count: i
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """A row group: what of it is wanted, and what it takes in memory."""
+    """A row group of a data file: the offsets to be read from it, and its size in memory."""
 
     range: FileRange
     size_bytes: int
