@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import islice
 from pathlib import Path  # noqa: TC003  typer reads the annotations
@@ -22,7 +22,9 @@ from lastword.log_dir import LogDir
 from lastword.spark.object_store import storage_options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from rich.table import Table
 
     from lastword.arrow_topic import ArrowTopic
     from lastword.cli.values import ValueReader
@@ -146,6 +148,9 @@ LogDirOption = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON Lines instead of text.")]
 Config = Annotated[list[str] | None, typer.Option("--config", help="Topic setting, e.g. cleanup.policy=compact. May be repeated.")]
 Topic = Annotated[str, typer.Argument(help="Name of the topic.", autocompletion=_topics_beginning_with, show_default=False)]
+AnyTopic = Annotated[
+    str | None, typer.Argument(help="Name of the topic; all topics without it.", autocompletion=_topics_beginning_with, show_default=False)
+]
 Limit = Annotated[int | None, typer.Option("--limit", min=1, help="Maximum number of rows.")]
 Decode = Annotated[
     str | None,
@@ -164,6 +169,37 @@ _DEFAULT_LIMIT = 50
 
 out = Console()
 notes = Console(stderr=True)
+
+
+def topics_to_list(log_dir: str, topic: str | None) -> list[ArrowTopic]:
+    """Return the topic of a command that lists what belongs to a topic, or all topics of the log.dir if none is named."""
+    logs = open_log_dir(log_dir)
+    return [logs.topic(topic)] if topic is not None else [logs.topic(name) for name in logs.topics()]
+
+
+def list_by_topic(
+    found: Mapping[str, Sequence[Any]],
+    table_of: Callable[[Any, str], Table],
+    *,
+    nothing: str,
+    as_json: bool,
+    remarks: Callable[[Any, str], Iterable[str]] = lambda _row, _topic: (),
+) -> None:
+    """Print what belongs to each topic: a table of each topic that has any, rows of JSON that name their topic, or that there is `nothing`.
+
+    `found` has dataclasses or dicts by topic; `table_of` makes the table of a topic, and `remarks` the lines about a row below it.
+    """
+    if as_json:
+        for topic, rows in found.items():
+            print_json_lines({"topic": topic, **(row if isinstance(row, dict) else asdict(row))} for row in rows)
+        return
+    for topic, rows in found.items():
+        if rows:
+            out.print(table_of(rows, topic))
+        for line in (line for row in rows for line in remarks(row, topic)):
+            out.print(f"  {line}", soft_wrap=True, markup=False, highlight=False)
+    if not any(found.values()):
+        out.print(f"{next(iter(found)) if len(found) == 1 else 'all topics'}: {nothing}", soft_wrap=True)
 
 
 def tell(text: str, facts: Mapping[str, Any], *, as_json: bool) -> None:

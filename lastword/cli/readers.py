@@ -12,6 +12,7 @@ import typer
 from lastword.cli import tables
 from lastword.cli.options import (
     RECORD_SHOWN,
+    AnyTopic,
     Decode,
     Json,
     Limit,
@@ -19,15 +20,15 @@ from lastword.cli.options import (
     Topic,
     config_pairs,
     find_registry,
+    list_by_topic,
     notes,
     open_log_dir,
-    out,
-    print_json_lines,
     print_rows,
     read_limit,
     refuse_options,
     show,
     tell,
+    topics_to_list,
 )
 from lastword.cli.values import ValueReader
 from lastword.compaction.errors import UserError
@@ -209,15 +210,10 @@ def _report_table(topic: str, path: str, done: TableProgress, *, in_step: bool, 
 
 
 @readers_app.command("list")
-def readers_list(topic: Topic, as_json: Json = False, log_dir: LogDirOption = "") -> None:
+def readers_list(topic: AnyTopic = None, as_json: Json = False, log_dir: LogDirOption = "") -> None:
     """List the registered readers: position, consumer lag, last seen, expiration. Example: lastword readers list fruit-prices."""
-    readers = [dataclasses.asdict(reader) for reader in open_log_dir(log_dir).topic(topic).readers()]
-    if as_json:
-        print_json_lines(readers)
-    elif readers:
-        out.print(tables.readers_table(readers, topic))
-    else:
-        out.print(f"{topic}: no registered readers")
+    found = {opened.name: [dataclasses.asdict(reader) for reader in opened.readers()] for opened in topics_to_list(log_dir, topic)}
+    list_by_topic(found, tables.readers_table, nothing="no registered readers", as_json=as_json)
 
 
 @readers_app.command("drop")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Annotated
 
 import typer
 
 from lastword.cli import tables
-from lastword.cli.options import Json, LogDirOption, Topic, Yes, confirm, open_log_dir, out, print_json_lines, tell
+from lastword.cli.options import AnyTopic, Json, LogDirOption, Topic, Yes, confirm, list_by_topic, open_log_dir, tell, topics_to_list
 
 sources_app = typer.Typer(help="List the sources of a topic's change events, and decide on their order.", no_args_is_help=True)
 
@@ -16,21 +15,14 @@ Source = Annotated[str, typer.Argument(help="Name of the source as `lastword sou
 
 
 @sources_app.command("list")
-def sources_list(topic: Topic, as_json: Json = False, log_dir: LogDirOption = "") -> None:
+def sources_list(topic: AnyTopic = None, as_json: Json = False, log_dir: LogDirOption = "") -> None:
     """List the sources: epoch, snapshots, rows that the newest snapshot lacks, and whether the source needs a decision.
 
     Keys are read where a snapshot came behind other events. Example: lastword sources list shop.orders
     """
-    sources = open_log_dir(log_dir).topic(topic).sources()
-    if as_json:
-        print_json_lines(map(dataclasses.asdict, sources))
-    elif sources:
-        out.print(tables.sources_table(sources, topic))
-        for source in sources:
-            for line in tables.source_remarks(source, topic):
-                out.print(f"  {line}", soft_wrap=True, markup=False, highlight=False)
-    else:
-        out.print(f"{topic}: no sources: its records have no positions of change events")
+    found = {opened.name: opened.sources() for opened in topics_to_list(log_dir, topic)}
+    nothing = "no sources: no record has a position of change events"
+    list_by_topic(found, tables.sources_table, nothing=nothing, as_json=as_json, remarks=tables.source_remarks)
 
 
 @sources_app.command("new-epoch")

@@ -7,13 +7,16 @@ import typer
 from lastword import clock
 from lastword.cli import tables
 from lastword.cli.options import (
+    AnyTopic,
     Json,
     LogDirOption,
     Topic,
+    list_by_topic,
     open_log_dir,
     out,
     print_json_lines,
     tell,
+    topics_to_list,
 )
 from lastword.compaction.errors import UserError
 
@@ -21,16 +24,14 @@ transactions_app = typer.Typer(help="List, describe and end open transactions.",
 
 
 @transactions_app.command("list")
-def transactions_list(topic: Topic, as_json: Json = False, log_dir: LogDirOption = "") -> None:
+def transactions_list(topic: AnyTopic = None, as_json: Json = False, log_dir: LogDirOption = "") -> None:
     """List the open transactions, oldest first: producer, partitions, age. Example: lastword transactions list fruit-prices."""
-    open_transactions = open_log_dir(log_dir).topic(topic).open_transactions()
-    transactions = [tables.transaction(transaction, clock.now_ms()) for transaction in open_transactions]
-    if as_json:
-        print_json_lines(transactions)
-    elif transactions:
-        out.print(tables.transactions_table(transactions, topic))
-    else:
-        out.print(f"{topic}: no open transactions")
+    now_ms = clock.now_ms()
+    found = {
+        opened.name: [tables.transaction(transaction, now_ms) for transaction in opened.open_transactions()]
+        for opened in topics_to_list(log_dir, topic)
+    }
+    list_by_topic(found, tables.transactions_table, nothing="no open transactions", as_json=as_json)
 
 
 @transactions_app.command("describe")

@@ -8,7 +8,18 @@ from typing import Annotated
 import typer
 
 from lastword.cli import tables
-from lastword.cli.options import Json, LogDirOption, Topic, open_log_dir, out, print_json_lines, tell
+from lastword.cli.options import (
+    AnyTopic,
+    Json,
+    LogDirOption,
+    Topic,
+    list_by_topic,
+    open_log_dir,
+    out,
+    print_json_lines,
+    tell,
+    topics_to_list,
+)
 
 tables_app = typer.Typer(help="List and describe the typed tables of a topic; pause, resume, rebuild and drop them.", no_args_is_help=True)
 
@@ -16,15 +27,11 @@ Path = Annotated[str, typer.Argument(metavar="TABLE", help="Path or URI of the t
 
 
 @tables_app.command("list")
-def tables_list(topic: Topic, as_json: Json = False, log_dir: LogDirOption = "") -> None:
+def tables_list(topic: AnyTopic = None, as_json: Json = False, log_dir: LogDirOption = "") -> None:
     """List the tables: state, offsets behind, when they were heard of last. Example: lastword tables list shop.orders."""
-    known = open_log_dir(log_dir).topic(topic).tables()
-    if as_json:
-        print_json_lines(map(dataclasses.asdict, known))
-    elif known:
-        out.print(tables.typed_tables_table(known, topic))
-    else:
-        out.print(f"{topic}: no tables; to make one: lastword materialize {topic} TABLE", soft_wrap=True)
+    found = {opened.name: opened.tables() for opened in topics_to_list(log_dir, topic)}
+    nothing = f"no tables; to make one: lastword materialize {topic or 'TOPIC'} TABLE"
+    list_by_topic(found, tables.typed_tables_table, nothing=nothing, as_json=as_json)
 
 
 @tables_app.command("describe")

@@ -57,7 +57,8 @@ def test_the_list_says_what_is_to_be_done(topic: ArrowTopic, tmp_path: Path) -> 
     described = _run(tmp_path, "topics", "describe", topic.name)
     assert "source mysql.shop: epoch 1" in described
     assert "lastword sources sweep t mysql.shop" in described
-    assert json.loads(_run(tmp_path, "topics", "describe", topic.name, "--json"))["sources"] == found
+    described_sources = json.loads(_run(tmp_path, "topics", "describe", topic.name, "--json"))["sources"]
+    assert [{"topic": topic.name, **one} for one in described_sources] == found
 
 
 def test_a_topic_of_plain_rows_has_no_sources(tmp_path: Path) -> None:
