@@ -290,7 +290,7 @@ class Service:
                     server.stop()
 
     def _matching(self, source: KafkaSource) -> list[KafkaSource]:
-        """Return the sources that a pattern matches now; a topic of theirs that is missing is made."""
+        """Return a source for each Kafka topic that a source reads now, and make the topics of these names that are missing."""
         found = self._queries().matching_sources(cast("SparkSession", self._spark), source)
         for one, partitions in found:
             with suppress(TopicExists):
@@ -301,7 +301,11 @@ class Service:
         if self._stop.is_set():
             message = f"source {source.name} is not started: the service stops"
             raise Aborted(message)
-        topic = cast("SparkTopic", self.logs.topic(source.topic))
+        try:
+            topic = cast("SparkTopic", self.logs.topic(source.topic))
+        except UnknownTopic as error:
+            message = f'{error}; to let the service make it: topic."{source.topic}".cleanup.policy = "compact"'
+            raise UnknownTopic(message) from None
         return topic.log, self._queries().start_query(cast("SparkSession", self._spark), topic, source)
 
     @staticmethod

@@ -99,7 +99,7 @@ class _Running(_Work):
 class SourceSupervisor:
     """Keeps the queries of some sources running.
 
-    `start` opens a source and starts its query; `matching` returns the sources that a pattern matches now. Both may raise anything.
+    `start` opens a source and starts its query; `matching` returns a source for each topic that a source makes. Both may raise anything.
     `is_known` tells whether there is a topic of a name, None if unknown yet. If `restarts` is False, any error ends the source. If
     `must_start` is True, a `UserError` at the first start ends it too.
     """
@@ -129,7 +129,7 @@ class SourceSupervisor:
     def __post_init__(self) -> None:
         """Let every source be due; nothing is started yet."""
         for source in self.sources:
-            if isinstance(source, KafkaSource) and source.topics_pattern:
+            if isinstance(source, KafkaSource) and source.makes_topics:
                 self._patterns.append(_Work(source, Backoff(self.longest_seconds)))
             else:
                 self._add(source)

@@ -351,7 +351,8 @@ class KafkaSource(_RowSettings):
     """A Kafka topic, whose partitions and offsets the topic keeps (`mirror`), or hashes anew; or the change events of several."""
 
     topic: Annotated[
-        str, Field(description="The topic that it fills; with `topics.pattern` none: each has the name of its Kafka topic")
+        str,
+        Field(description="The topic that it fills; empty: it makes a topic of the same name for each Kafka topic that it reads"),
     ] = ""
     format: Literal["kafka"]
     bootstrap_servers: Annotated[str, Field(description="host:port[,host:port]")]
@@ -363,7 +364,7 @@ class KafkaSource(_RowSettings):
     ] = ""
     schema_registry_basic_auth_user_info: Annotated[SecretStr, Field(description="user:password for the registry")] = SecretStr("")
     schema_registry_ssl_ca_location: Annotated[str, Field(description="A PEM file with certificates to trust, on each executor")] = ""
-    partitions: Annotated[int, Field(description="Partitions of the topics that `topics.pattern` makes; 0: as many as in Kafka", ge=0)] = 0
+    partitions: Annotated[int, Field(description="Partitions of the topics that it makes; 0: as many as in Kafka", ge=0)] = 0
     isolation_level: Annotated[Literal["read_committed", "read_uncommitted"], Field(description="Which transactions are taken")] = (
         "read_committed"
     )
@@ -373,6 +374,11 @@ class KafkaSource(_RowSettings):
         Literal["fail", "go-on"], Field(description="What happens when Kafka deleted records before they were read")
     ] = "fail"
     mirror: Annotated[bool, Field(description="Keep Kafka's partitions and offsets; not with an envelope or a schema")] = True
+
+    @property
+    def makes_topics(self) -> bool:
+        """Whether it makes the topics that it fills, each with the name and the partitions of its Kafka topic."""
+        return not self.topic
 
     @property
     def has_columns(self) -> bool:
@@ -407,8 +413,8 @@ class KafkaSource(_RowSettings):
         if registry and not self.schema_registry_url:
             message = f"{', '.join(registry)} without schema.registry.url does nothing; leave it out, or give the URL"
             raise ValueError(message)
-        if self.partitions and not self.topics_pattern:
-            message = "partitions: only with topics.pattern, which makes topics; those of one topic stand in [topic.NAME]"
+        if self.partitions and self.topic:
+            message = f"partitions = {self.partitions}: topic {self.topic} has its partitions, which stand in [topic.NAME]; leave one out"
             raise ValueError(message)
         if self.mirror and "mirror" in self.model_fields_set and (self.envelope or self.schema_ddl):
             message = "mirror = true: not with an envelope or a schema, whose rows are hashed anew; leave it out"
@@ -422,12 +428,12 @@ class KafkaSource(_RowSettings):
         return self
 
     def _check_topics(self) -> None:
-        """Raise `ValueError` unless the source reads one Kafka topic into one topic, or those of a pattern each into its own."""
+        """Raise `ValueError` unless the source reads one Kafka topic, or those of a pattern each into a topic of its own."""
         if bool(self.subscribe) == bool(self.topics_pattern):
-            message = "give subscribe (one Kafka topic) or topics.pattern (several)"
+            message = "give either subscribe (one Kafka topic) or topics.pattern (several)"
             raise ValueError(message)
-        if bool(self.subscribe) != bool(self.topic):
-            message = "topic goes with subscribe; with topics.pattern each topic has the name of its Kafka topic"
+        if self.topics_pattern and self.topic:
+            message = f"topic = {self.topic!r}: with topics.pattern each topic has the name of its Kafka topic; leave it out"
             raise ValueError(message)
 
 

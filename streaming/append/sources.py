@@ -64,12 +64,12 @@ def open_source(spark: SparkSession, source: FileSource | KafkaSource | RateSour
 
 
 def matching_sources(spark: SparkSession, source: KafkaSource) -> list[tuple[KafkaSource, int]]:
-    """Return a source for each Kafka topic that a pattern matches now, and the partitions of the topic that it fills.
+    """Return a source for each Kafka topic that a source reads now, and the number of partitions of the topic that it fills.
 
-    Raises `UserError` when the cluster cannot be reached.
+    Raises `UserError` when the cluster cannot be reached, or has no topic of the name that `subscribe` gives.
     """
     topics, pattern = _kafka_topics(spark, source), re.compile(source.topics_pattern)
-    names = [name for name in topics.names() if pattern.fullmatch(name)]
+    names = [source.subscribe] if source.subscribe else [name for name in topics.names() if pattern.fullmatch(name)]
     return [
         (
             source.model_copy(update={"topic": name, "subscribe": name, "topics_pattern": ""}),

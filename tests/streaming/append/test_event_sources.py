@@ -111,10 +111,10 @@ def test_files_of_events(spark: SparkSession, logs: LogDir[SparkTopic], tmp_path
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({}, "give subscribe"),
-        ({"subscribe": "a", "topics.pattern": "b", "topic": "t"}, "give subscribe"),
-        ({"subscribe": "a"}, "topic goes with subscribe"),
-        ({"topics.pattern": "b", "topic": "t"}, "topic goes with subscribe"),
+        ({}, "give either subscribe"),
+        ({"subscribe": "a", "topics.pattern": "b", "topic": "t"}, "give either subscribe"),
+        ({"topics.pattern": "b", "topic": "t"}, "topic = 't': with topics.pattern each topic has the name of its Kafka topic"),
+        ({"subscribe": "a", "topic": "t", "partitions": 3}, "partitions = 3: topic t has its partitions"),
         ({"topics.pattern": "("}, "is no regular expression"),
         ({"subscribe": "a", "topic": "t", "envelope": "maxwell"}, "'debezium' or 'debezium-flat'"),
     ],

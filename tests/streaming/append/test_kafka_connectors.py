@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import json
 from datetime import datetime, timezone
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from pyspark.sql.types import VariantVal
 
 from lastword import LogDir
+from lastword.compaction.errors import UserError
 from lastword.service.service import Service
 from lastword.service.settings import load_settings
 from lastword.status.watcher import Watcher
@@ -45,14 +47,17 @@ def broker() -> Iterator[KafkaBroker]:
         yield running_broker
 
 
-def _take(folder: Path, broker: KafkaBroker, prefix: str, *lines: str) -> str:
-    """Run the service with one source for all tables whose topics have a prefix, until it has taken what is there; return the log.dir."""
+def _take(folder: Path, broker: KafkaBroker, prefix: str, *lines: str, subscribe: str = "") -> str:
+    """Run the service with one source for all tables whose topics have a prefix, until it has taken what is there; return the log.dir.
+
+    With `subscribe` the source reads this topic alone.
+    """
     source = [
         "[[source]]",
         'name = "shop"',
         'format = "kafka"',
         f'bootstrap.servers = "{broker.bootstrap_servers}"',
-        rf"topics.pattern = '{prefix}\..*'",
+        f'subscribe = "{subscribe}"' if subscribe else rf"topics.pattern = '{prefix}\..*'",
         'trigger = "available-now"',
         *lines,
     ]
@@ -100,6 +105,25 @@ def _in_utc(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _letters(topic: SparkTopic) -> list[tuple[bytes | None, str]]:
     return [(row["value"], row["detail"]) for row in by_arrow(topic).dead_letters().to_pylist()]
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_source_makes_the_topic_of_the_kafka_topic_that_it_reads(tmp_path: Path, broker: KafkaBroker) -> None:
+    """With as many partitions, for a mirror and for events; a Kafka topic that is not there is named, and no topic is made."""
+    event = b'{"before":null,"after":{"id":1,"price":"ZA=="},"op":"c","source":{"connector":"postgresql","name":"a","lsn":90}}'
+    _produce(broker, {"own.plain": [Record(1, b"k", b"v")], "own.rows": [Record(0, b'{"id":1}', event)]})
+
+    logs = LogDir(_take(tmp_path, broker, "", subscribe="own.plain"))
+    _take(tmp_path, broker, "", 'envelope = "debezium"', 'schema = "id int, price decimal(10,2)"', subscribe="own.rows")
+
+    assert {name: logs.topic(name).partitions for name in logs.topics()} == {"own.plain": 2, "own.rows": 2}
+    assert logs.topic("own.plain").records().select(["partition", "key", "value"]).to_pylist() == [
+        {"partition": 1, "key": b"k", "value": b"v"}
+    ]
+    assert logs.topic("own.rows").table().to_pylist() == [{"id": 1, "price": Decimal("1.00")}]
+    with pytest.raises(UserError, match=r"own\.nothing"):
+        _take(tmp_path, broker, "", subscribe="own.nothing")
+    assert "own.nothing" not in logs.topics()
 
 
 def test_json_with_the_schemas_of_connect(spark: SparkSession, tmp_path: Path, broker: KafkaBroker) -> None:
