@@ -125,12 +125,26 @@ class SourceState:
         )
 
 
-def notes_of(before: SourceState | None, after: SourceState, others: Collection[SourceState], *, topic: str) -> list[str]:
+#: What lets a topic of change events know its columns.
+ADD_SCHEMA: Final = (
+    "let the connector send schemas (value.converter.schemas.enable = true, or a schema registry), or give the columns as SQL DDL where "
+    "the events are appended: schema in the [[source]] block, Envelope(schema=…), --schema"
+)
+
+
+def notes_of(
+    before: SourceState | None, after: SourceState, others: Collection[SourceState], *, topic: str, has_columns: bool
+) -> list[str]:
     """Return what is new of a source, as texts for its operator; `others` are the sources that the topic had already.
 
-    Some of them are named: a topic may have hundreds.
+    Some of them are named: a topic may have hundreds. `has_columns` tells whether a schema has said which columns the topic's rows have.
     """
     notes = []
+    if before is None and not others and not has_columns:
+        notes.append(
+            f"source {after.name}: no event so far carried a schema, so decimals, times and bytes stay as the connector encoded them, and "
+            f"topic {topic} has no columns for a table; {ADD_SCHEMA}"
+        )
     if before is None and others:
         known = sorted(state.name for state in islice(others, _NAMED))
         rest = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""

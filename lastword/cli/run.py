@@ -210,6 +210,8 @@ def _append_files(
         refused.update(result.refused)
         if result.replayed:
             notes.print(f"{path} was appended before under {key}; nothing is appended", soft_wrap=True)
+        for note in result.notes:
+            notes.print(note, soft_wrap=True, markup=False, highlight=False)
     return grown, refused
 
 

@@ -11,6 +11,7 @@ from lastword.change_data.columns.connect_schema import columns_of_ddl
 from lastword.change_data.columns.table_columns import RowMisfit, TableColumns, describe_misfit
 from lastword.compaction.display import Displayed
 from lastword.compaction.errors import UserError
+from lastword.compaction.order.source_states import ADD_SCHEMA
 from lastword.compaction.read_positions import Position
 from lastword.compaction.readers import EXPIRATION_MS, Reader
 from lastword.storage.files.locations import location_of
@@ -320,10 +321,9 @@ def table_columns(log: TopicLog, schema: str | None) -> TableColumns:
             message = f"topic {log.name}: schema = {schema!r}: {error}"
             raise UserError(message) from None
     if columns is None:
-        message = (
-            f"topic {log.name}: no source of the topic says which columns its rows have; give them as SQL DDL: "
-            'schema="id bigint, price decimal(10,2)"'
-        )
+        message = f"topic {log.name}: no source of the topic says which columns its rows have; "
+        message += f"{ADD_SCHEMA}; or, where no value is encoded, " if log.decisions().sources else ""
+        message += 'give them as SQL DDL: schema="id bigint, price decimal(10,2)"'
         raise ColumnsUnknown(message)
     return columns
 

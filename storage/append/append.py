@@ -152,7 +152,9 @@ class Append:
         columns = (("", rows.policy.columns) if rows.policy is not None and rows.policy.columns else None) or written.columns
         if columns is not None:
             keep_value_columns(self.log.ledger, columns[1], sequence=columns[0], now_ms=self.now_ms)
-        notes = note_sources(self.log, written.sources, self.state.decisions, now_ms=self.now_ms)
+        known = self.state.decisions
+        has_columns = columns is not None or known.columns is not None
+        notes = note_sources(self.log, written.sources, known, has_columns=has_columns, now_ms=self.now_ms)
         if written.refused:
             self._put_aside(written)
         elif self.origin is not None:

@@ -79,8 +79,11 @@ def truncate_decision(position: str, *, is_applied: bool, now_ms: int) -> Decisi
     return Decision(kind=Kind.TRUNCATE, time_ms=now_ms, name=f"{end.scope}{end.table}" or None, details=details)
 
 
-def note_sources(log: TopicLog, counts: Mapping[str, SourceCounts], known: Decisions, *, now_ms: int) -> tuple[str, ...]:
-    """Write into the ledger what an append learns of its sources, and return it as texts; nothing where the ledger has it."""
+def note_sources(log: TopicLog, counts: Mapping[str, SourceCounts], known: Decisions, *, has_columns: bool, now_ms: int) -> tuple[str, ...]:
+    """Write into the ledger what an append learns of its sources, and return it as texts; nothing where the ledger has it.
+
+    `has_columns` tells whether this append or one before it knew the columns of the rows.
+    """
 
     def change(today: Decisions) -> tuple[list[Decision], tuple[str, ...]]:
         rows, notes, states = list[Decision](), list[str](), dict(today.sources)
@@ -91,7 +94,7 @@ def note_sources(log: TopicLog, counts: Mapping[str, SourceCounts], known: Decis
             after = (before or SourceState(scope=scope, since_ms=now_ms)).after(counted, today.epochs.highest_epoch(scope))
             if after != before:
                 rows.append(source_decision(after, now_ms=now_ms))
-                notes.extend(notes_of(before, after, states.values(), topic=log.name))
+                notes.extend(notes_of(before, after, states.values(), topic=log.name, has_columns=has_columns))
                 states[scope] = after
         return rows, tuple(notes)
 

@@ -65,6 +65,18 @@ def test_a_state_is_the_same_from_the_ledger() -> None:
 )
 def test_what_is_new_is_said(before: SourceState | None, after: SourceState, others: list[SourceState], expected: list[str]) -> None:
     """A second source, an order by LSN alone, lower positions: each with what to do."""
-    notes = notes_of(before, after, others, topic="t")
+    notes = notes_of(before, after, others, topic="t", has_columns=True)
     assert len(notes) == len(expected)
     assert all(part in note for note, part in zip(notes, expected, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("before", "others", "has_columns", "is_said"),
+    [(None, [], False, True), (None, [], True, False), (_NEW, [], False, False), (None, [replace(_NEW, scope="@mysql.b:")], False, False)],
+)
+def test_a_topic_whose_first_events_have_no_schema_is_noted_once(
+    before: SourceState | None, others: list[SourceState], *, has_columns: bool, is_said: bool
+) -> None:
+    """With its first source, and only while nothing says which columns the rows have."""
+    notes = notes_of(before, replace(_NEW), others, topic="t", has_columns=has_columns)
+    assert any("no event so far carried a schema" in note and "topic t has no columns" in note for note in notes) is is_said

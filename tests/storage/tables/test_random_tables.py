@@ -30,7 +30,7 @@ def test_a_table_is_what_the_model_says_after_each_step(tmp_path: Path) -> None:
 def test_many_tables_are_what_the_model_says_after_each_step(tmp_path: Path) -> None:
     """The same, many times. LASTWORD_HISTORIES says how many."""
     first = seed_of_this_run()
-    for number in range(int(os.environ.get("LASTWORD_HISTORIES", "3000"))):
+    for number in range(int(os.environ.get("LASTWORD_HISTORIES", "10000"))):
         live(first + 1000 + number, tmp_path / str(number))
 
 
