@@ -9,8 +9,9 @@ from lastword.compaction.display import ResultList
 from lastword.compaction.errors import CommitConflict
 from lastword.storage.verify import VerifyReport, verify
 from lastword.topics import decisions
-from lastword.topics.arguments import read_key, read_offsets_by_partition
+from lastword.topics.arguments import read_offsets_by_partition
 from lastword.topics.explanation import PartitionReport, partition_reports
+from lastword.topics.keys import read_wanted_key
 from lastword.topics.notebooks import html_of_topic
 from lastword.topics.purging import Purge, PurgeReceipt, before_as_ms
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from lastword.compaction.planning.receipt import CleaningReceipt
     from lastword.handle import Handle
     from lastword.storage.log.topic_log import TopicLog
+    from lastword.topics.keys import KeyValue
 
 
 class MaintainedTopic:
@@ -113,15 +115,22 @@ class MaintainedTopic:
         today = self._log.decisions()
         return {partition: today.log_start_offset(partition) for partition in before}
 
-    def purge(self, key: str | bytes, *, before: datetime | str | int | None = None) -> PurgeReceipt:
-        """Erase a key (a string is UTF-8): from the log, registered targets and dead letters, and from every file; return the receipt.
+    def purge(self, key: KeyValue, *, before: datetime | str | int | None = None) -> PurgeReceipt:
+        """Erase a key: from the log, registered targets and dead letters, and from every file; return the receipt.
 
+        The key is named as for `get`. A key of JSON that no file has as it is given is looked for in its canonical form.
         With `before` (a datetime, ISO 8601 text or ms; without a zone UTC) a key whose newest record is not older keeps that one. Raises
         `PurgeIncomplete` naming what holds it back or remains: the bound, the files; purging again goes on from there. Raises `UserError`
         for a topic that mirrors another or is not compacted. Rule: ADR 0013.
         """
-        wanted = read_key(key)
-        return Purge(self._log_dir, self._log, wanted, before_ms=before_as_ms(before), now_ms=self._clock()).run()
+        before_ms = before_as_ms(before)
+
+        def purged(wanted: bytes) -> PurgeReceipt:
+            return Purge(self._log_dir, self._log, wanted, before_ms=before_ms, now_ms=self._clock()).run()
+
+        *others, last = read_wanted_key(key)
+        receipts = map(purged, others)
+        return next((receipt for receipt in receipts if receipt.was_found), None) or purged(last)
 
     def pause(self, partition: int | None = None) -> dict[int, int]:
         """Pause cleaning and retention of one partition, or of all; return the number of pauses by partition. Each needs a `resume`."""

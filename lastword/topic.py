@@ -53,10 +53,9 @@ if TYPE_CHECKING:
     from lastword.storage.log.topic_log import TopicLog
     from lastword.storage.reading.view import View
     from lastword.topics.appending import FileArguments, GivenRows
+    from lastword.topics.keys import KeyValue
     from lastword.topics.tables import TableDescription, TableDetails
 
-#: A key as text (UTF-8), as bytes, or by its columns.
-KeyValue = str | bytes | Mapping[str, Any]
 #: "earliest", "latest", or an offset for each partition.
 StartingOffsets = str | Mapping[int, int] | Sequence[int] | Position
 #: "earliest", "latest", a moment (a datetime without a zone is UTC; or ISO 8601 text), or an offset for each partition.

@@ -1,10 +1,10 @@
-"""Reads the arguments of `Topic.get`: a key by its text, its bytes or its columns, and a partition."""
+"""Reads the key of `Topic.get` and `Topic.purge`, by its text, its bytes or its columns, and the number of records of `Topic.get`."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lastword.change_data.columns.json_rows import NoEvent
 from lastword.change_data.events.event_keys import canonical_key
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from lastword.storage.reading.key_history import KeyHistory
 
+#: One key: text (UTF-8), bytes, or its columns, as `{"id": 7, "line": 1}`.
+KeyValue = str | bytes | Mapping[str, Any]
 #: How many records of a key `Topic.get` returns by default.
 KEY_RECORDS: Final = 100
 

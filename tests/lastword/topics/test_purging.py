@@ -586,3 +586,36 @@ def test_a_key_of_change_events_goes(tmp_path: Path, kind: str) -> None:
     assert key not in {bytes(row["key"]) for row in topic.records().to_pylist()}
     assert topic.latest().num_rows == 1
     assert topic.verify().ok
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        '{"line_no":1,"order_id":8}',
+        b'{"order_id": 8, "line_no": 1}',
+        {"order_id": 8, "line_no": 1},
+    ],
+    ids=["as it stands", "in another order", "by its columns"],
+)
+def test_a_key_of_several_columns_is_erased_in_whichever_order_they_are_named(tmp_path: Path, named: Any) -> None:
+    """As `get` finds it; a key that no file has in any form is not found, and one that stands as it is given goes alone."""
+    topic = at(T0, LogDir(tmp_path)).create_topic("t", config=_EAGER)
+    stands, other = '{"line_no":1,"order_id":8}', '{"line_no":2,"order_id":8}'
+    topic.append([{"key": stands, "value": "1"}, {"key": other, "value": "2"}])
+
+    receipt = topic.purge(named)
+
+    assert (receipt.was_found, receipt.records_removed) == (True, 1)
+    assert [row["key"] for row in topic.records().to_pylist()] == [other.encode()]
+    assert not topic.purge({"line_no": 3, "order_id": 8}).was_found
+    topic.append([{"key": '{"b":1,"a":2}', "value": "raw"}, {"key": '{"a":2,"b":1}', "value": "canonical"}])
+    assert topic.purge('{"b":1,"a":2}').records_removed == 1
+    assert [row["value"] for row in topic.records().to_pylist()] == [b"2", b"canonical"]
+
+
+def test_the_command_line_erases_a_key_in_whichever_order_its_columns_are_named(tmp_path: Path) -> None:
+    """And says that it did."""
+    logs = at(T0, LogDir(tmp_path))
+    logs.create_topic("t", config=_EAGER).append([{"key": '{"a":1,"b":2}', "value": "1"}])
+
+    assert "the key is erased" in Shell(logs)("purge", "t", "--key", '{"b": 2, "a": 1}', "--yes")
