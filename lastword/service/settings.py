@@ -265,7 +265,7 @@ def _misshapen(raw: dict[str, Any]) -> list[Violation]:
 
 def _find_duplicates(sources: Sequence[Source]) -> list[Violation]:
     """Return the names that two sources of one topic share, and what two of them read into one topic."""
-    names = Counter((_topic_of(source), source.name) for source in sources)
+    names = Counter((source.filled_topic, source.name) for source in sources)
     allowed = "another source of topic {} has this name, and the position in a source belongs to the name"
     violations = [
         Violation(key="source.name", value=name, allowed=allowed.format(topic)) for (topic, name), count in names.items() if count > 1
@@ -274,16 +274,11 @@ def _find_duplicates(sources: Sequence[Source]) -> list[Violation]:
     for source in sources:
         if isinstance(source, RateSource) or (place := _place(source)) is None:
             continue
-        first = read.setdefault((_topic_of(source), *place), source.name)
+        first = read.setdefault((source.filled_topic, *place), source.name)
         if first != source.name:
-            allowed = f"source {first} of topic {_topic_of(source)} reads the same, and each row would be appended twice; leave one out"
+            allowed = f"source {first} of topic {source.filled_topic} reads the same, and each row would be appended twice; leave one out"
             violations.append(Violation(key="source.name", value=source.name, allowed=allowed))
     return violations
-
-
-def _topic_of(source: Source) -> str:
-    """Return the topic that a source fills; empty for the topics of a pattern."""
-    return source.topic or (source.subscribe if isinstance(source, KafkaSource) else "")
 
 
 def _place(source: FileSource | KafkaSource) -> tuple[str, ...] | None:

@@ -200,6 +200,7 @@ class SourceSupervisor:
             return
         self._works(one)
         one.due = self.monotonic() + self.pattern_seconds
+        one.over = bool(one.source.filled_topic)  # a topic of a name is found once, those of a pattern again and again
         for source in sources:
             self._add(source)
 
@@ -254,7 +255,7 @@ class SourceSupervisor:
         """Report a failure; the next start is due after a wait, if there is one."""
         # A message of lastword's own needs no class in front of it.
         one.message = (str(error).splitlines() or [""])[0] if isinstance(error, LastwordError) else first_line(error)
-        source, topic = one.source.name, one.source.topic
+        source, topic = one.source.name, one.source.filled_topic
         if is_final or not self.restarts:
             self.error = self.error or error
             one.over = True
@@ -266,7 +267,7 @@ class SourceSupervisor:
 
     def _works(self, one: _Work) -> None:
         if one.is_failing:
-            _LOG.info("source works again", source=one.source.name, topic=one.source.topic, failures=one.backoff.failures)
+            _LOG.info("source works again", source=one.source.name, topic=one.source.filled_topic, failures=one.backoff.failures)
         one.message, one.retry_ms = "", None
 
 
@@ -293,7 +294,7 @@ def _standing(one: _Work, query: StreamingQuery | None = None) -> QueryStanding:
     """Return how a source is: what Spark reports of its query, or what it failed of until it has made progress again."""
     found = QueryStanding(
         name=one.source.name,
-        topic=one.source.topic,
+        topic=one.source.filled_topic,
         active=query is not None and not one.is_failing,
         failures=one.backoff.failures if one.is_failing else 0,
         retry_ms=one.retry_ms if query is None else None,

@@ -101,6 +101,11 @@ class _SourceSettings(BaseModel):
     on_invalid: Annotated[Literal["dead-letter", "fail"], Field(description="What a refused row does")] = "dead-letter"
     options: Annotated[dict[str, str], Field(description="Further options of Spark's reader")] = {}
 
+    @property
+    def filled_topic(self) -> str:
+        """The name of the topic that it fills; empty for the topics of a pattern."""
+        return self.topic
+
     @field_validator("trigger")
     @classmethod
     def _has_interval(cls, trigger: str) -> str:
@@ -374,6 +379,11 @@ class KafkaSource(_RowSettings):
         Literal["fail", "go-on"], Field(description="What happens when Kafka deleted records before they were read")
     ] = "fail"
     mirror: Annotated[bool, Field(description="Keep Kafka's partitions and offsets; not with an envelope or a schema")] = True
+
+    @property
+    def filled_topic(self) -> str:
+        """The name of the topic that it fills; empty for the topics of a pattern."""
+        return self.topic or self.subscribe
 
     @property
     def makes_topics(self) -> bool:

@@ -42,7 +42,7 @@ class _Shell:
 
     def __call__(self, words: str, *arguments: str, code: int = 0) -> None:
         """Run a command; `code` is what it must exit with."""
-        environment = {"LASTWORD_LOG_DIR": str(self._folder), "LASTWORD_URL": ""}
+        environment = {"LASTWORD_LOG_DIR": str(self._folder), "LASTWORD_URL": "http://127.0.0.1:1"}
         done = CliRunner(env=environment).invoke(cli.app, [*words.split(), *arguments, "--json"])
         assert done.exit_code == code, f"{words}: {done.output}{done.exception!r}"
         self.printed.setdefault(words, []).extend(json.loads(line) for line in done.stdout.splitlines())

@@ -244,6 +244,22 @@ def test_a_search_that_fails_is_reported_and_made_again() -> None:
     assert bench.state("found") == (True, 0, "")
 
 
+def test_a_kafka_topic_of_a_name_is_looked_for_until_it_is_found() -> None:
+    """Until then the failure names the topic; afterwards a second search would report the same source twice."""
+    given = {"name": "one", "format": "kafka", "bootstrap.servers": "nowhere:1", "subscribe": "fruit", "envelope": "debezium"}
+    source = KafkaSource.model_validate(given)
+    bench = Bench(source)
+    bench.matches = [UserError("Kafka topic fruit is not there"), [source.model_copy(update={"topic": "fruit"})]]
+    bench.step()
+    assert [(one.name, one.topic, one.active) for one in bench.sources.standings()] == [("one", "fruit", False)]
+    bench.seconds = 1
+    bench.step()
+    bench.step()
+    bench.seconds = 100
+    bench.step()
+    assert [(one.name, one.topic, one.active) for one in bench.sources.standings()] == [("one", "fruit", True)]
+
+
 def test_without_restarts_the_service_fails_when_the_last_source_has_ended() -> None:
     """One source fails at its start, the other goes on to its end; then the service ends with the error of the first."""
     bench = Bench(_rate("made-up", "available-now"), _rate("other", "available-now"), restarts=False)
