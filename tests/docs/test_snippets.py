@@ -4,6 +4,7 @@
  ```python            run in one namespace a page: spark, logs (the log.dir "data"), topic ("fruit-prices"), in an empty working folder
  ```sql               run by Spark and by DuckDB, with the topic's log table as the view `log`; both must say the same
  ```text answer       what the query before it says: the names of its columns, then its rows, in order
+ ```text output       what the block of Python or shell before it prints, in a terminal of 80 columns; … stands for anything
  ```sh                `lastword …` by the command line in this process, with `data` as the log.dir; mkdir, printf … by the shell
  ```toml              a configuration file of the service
  ```python no-run     shown, not run; ```sql spark or ```sql duckdb: by one of the two; ```sh no-run: parsed, not run
@@ -14,10 +15,12 @@ Commands that wait to be stopped (`lastword run`, `lastword top` …) are parsed
 
 from __future__ import annotations
 
+import io
 import re
 import shutil
 import signal
 import subprocess
+from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any, Final
 
 import duckdb
@@ -32,6 +35,7 @@ from lastword.service.settings import load_settings
 from tests.clocks import at
 from tests.docs import blocks
 from tests.docs.blocks import DOCS, PAGES, ROOT
+from tests.lastword.cli.widths import terminal_of
 from tests.pictures import HOUR_MS, T0, rows
 
 if TYPE_CHECKING:
@@ -109,23 +113,27 @@ class Runner:
         self._page = page
         self._names = namespace
         self._answer: list[list[str]] = []
+        self._printed = ""
 
     def run(self, block: Block) -> None:
         """Run a block, or compare an answer with what the query before it said."""
         where = f"{self._page.name}, line {block.line}"
         if block.language == "text" and "answer" in block.how:
             assert self._answer == [line.split() for line in block.text.splitlines()], where
+        elif block.language == "text" and "output" in block.how:
+            assert _is_shown(block.text, self._printed), f"{where}: it prints\n{self._printed}"
         elif not block.runs:
             return
         elif block.language == "python":
             text = _RELATIVE.sub(f"{self._names['_folder']}/", block.text)
             code = compile("\n" * (block.line - 1) + text, str(self._page.relative_to(ROOT)), "exec")
-            exec(code, self._names)  # noqa: S102  our own documentation
+            with redirect_stdout(io.StringIO()) as printed:
+                exec(code, self._names)  # noqa: S102  our own documentation
+            self._printed = printed.getvalue()
         elif block.language == "sql":
             self._run_sql(block, where)
         else:
-            for line in blocks.command_lines(block):
-                self._run_command(line)
+            self._printed = "".join(map(self._run_command, blocks.command_lines(block)))
 
     def _run_sql(self, block: Block, where: str) -> None:
         """Run a query by both engines, or by the one that is named, and compare the answers."""
@@ -144,18 +152,29 @@ class Runner:
                 answers["duckdb"] = sorted(map(_plain, connection.execute(block.text).fetchall()))
         assert len({str(answer) for answer in answers.values()}) == 1, f"{where}: {answers}"
 
-    def _run_command(self, line: CommandLine) -> None:
+    def _run_command(self, line: CommandLine) -> str:
+        """Run a command, and return what it prints; nothing for one that waits to be stopped."""
         where, folder = f"{self._page.name}, line {line.line}: {line.text}", self._names["_folder"]
         if line.words[0] == "lastword":
             if line.waits:
-                return
+                return ""
             words = [_RELATIVE_WORD.sub(f"{folder}/", word) if _RELATIVE_WORD.match(word) else word for word in line.words[1:]]
-            done = CliRunner().invoke(cli.app, words)
+            with terminal_of(80):
+                done = CliRunner().invoke(cli.app, words)
             assert done.exit_code == 0, f"{where}: {done.output}{done.exception!r}"
-        elif line.words[0] in _PROGRAMS:
+            return done.stdout
+        if line.words[0] in _PROGRAMS:
             subprocess.run(["/bin/sh", "-c", line.text], cwd=folder, check=True, capture_output=True)  # noqa: S603  our own documentation
         else:
             _check_other(line, where)
+        return ""
+
+
+def _is_shown(text: str, printed: str) -> bool:
+    """Tell whether a page shows what was printed: the same lines but for spaces and empty ones, with … for anything."""
+    shown, found = ([" ".join(line.split()) for line in one.splitlines() if line.strip()] for one in (text, printed))
+    lines = [r"(?:.*\n)*" if line == "…" else ".*".join(map(re.escape, line.split("…"))) + r"\n" for line in shown]
+    return re.fullmatch("".join(lines), "".join(f"{line}\n" for line in found)) is not None
 
 
 def _check_other(line: CommandLine, where: str) -> None:
@@ -215,6 +234,26 @@ def test_every_configuration_that_is_shown_is_accepted(page: Path, tmp_path: Pat
         if block.language == "toml":
             (tmp_path / "lastword.toml").write_text(block.text, encoding="utf-8")
             load_settings(tmp_path / "lastword.toml")
+
+
+@pytest.mark.parametrize(
+    ("text", "is_shown"),
+    [
+        ("a  1", True),
+        ("a 1\n", False),
+        ("a 1\nb 2", True),
+        ("a …\nb 2", True),
+        ("a 1\n…\n", True),
+        ("…\nc 3", True),
+        ("a 1\n…\nc 3", True),
+        ("a 1\n…\nc 4", False),
+        ("a 1\nb 2\nd", False),
+    ],
+)
+def test_what_a_page_shows_is_compared_with_what_is_printed(text: str, is_shown: bool) -> None:  # noqa: FBT001  a table of cases
+    """Line by line; a line of … alone stands for any lines."""
+    printed = "a    1\n" if text == "a  1" else "a 1\n\n b   2\n" if "c" not in text else "a 1\nb 2\nc 3\n"
+    assert _is_shown(text, printed) is is_shown
 
 
 @pytest.mark.parametrize("line", ["lastword sweep fruit-prices", "lastword clean fruit-prices --dry", "lastword readers drop fruit-prices"])
