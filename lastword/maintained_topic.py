@@ -125,12 +125,12 @@ class MaintainedTopic:
         """
         before_ms = before_as_ms(before)
 
-        def purged(wanted: bytes) -> PurgeReceipt:
+        def purge_bytes(wanted: bytes) -> PurgeReceipt:
             return Purge(self._log_dir, self._log, wanted, before_ms=before_ms, now_ms=self._clock()).run()
 
         *others, last = read_wanted_key(key)
-        receipts = map(purged, others)
-        return next((receipt for receipt in receipts if receipt.was_found), None) or purged(last)
+        receipts = map(purge_bytes, others)
+        return next((receipt for receipt in receipts if receipt.was_found), None) or purge_bytes(last)
 
     def pause(self, partition: int | None = None) -> dict[int, int]:
         """Pause cleaning and retention of one partition, or of all; return the number of pauses by partition. Each needs a `resume`."""

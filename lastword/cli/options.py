@@ -178,7 +178,7 @@ def topics_to_list(log_dir: str, topic: str | None) -> list[ArrowTopic]:
 
 
 def list_by_topic(
-    found: Mapping[str, Sequence[Any]],
+    by_topic: Mapping[str, Sequence[Any]],
     table_of: Callable[[Any, str], Table],
     *,
     nothing: str,
@@ -187,19 +187,19 @@ def list_by_topic(
 ) -> None:
     """Print what belongs to each topic: a table of each topic that has any, rows of JSON that name their topic, or that there is `nothing`.
 
-    `found` has dataclasses or dicts by topic; `table_of` makes the table of a topic, and `remarks` the lines about a row below it.
+    `by_topic` has dataclasses or dicts by topic; `table_of` makes the table of a topic, and `remarks` the lines about a row below it.
     """
     if as_json:
-        for topic, rows in found.items():
+        for topic, rows in by_topic.items():
             print_json_lines({"topic": topic, **(row if isinstance(row, dict) else asdict(row))} for row in rows)
         return
-    for topic, rows in found.items():
+    for topic, rows in by_topic.items():
         if rows:
             out.print(table_of(rows, topic))
         for line in (line for row in rows for line in remarks(row, topic)):
             out.print(f"  {line}", soft_wrap=True, markup=False, highlight=False)
-    if not any(found.values()):
-        out.print(f"{next(iter(found)) if len(found) == 1 else 'all topics'}: {nothing}", soft_wrap=True)
+    if not any(by_topic.values()):
+        out.print(f"{next(iter(by_topic)) if len(by_topic) == 1 else 'all topics'}: {nothing}", soft_wrap=True)
 
 
 def tell(text: str, facts: Mapping[str, Any], *, as_json: bool) -> None:

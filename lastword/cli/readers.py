@@ -212,8 +212,8 @@ def _report_table(topic: str, path: str, done: TableProgress, *, in_step: bool, 
 @readers_app.command("list")
 def readers_list(topic: AnyTopic = None, as_json: Json = False, log_dir: LogDirOption = "") -> None:
     """List the registered readers: position, consumer lag, last seen, expiration. Example: lastword readers list fruit-prices."""
-    found = {opened.name: [dataclasses.asdict(reader) for reader in opened.readers()] for opened in topics_to_list(log_dir, topic)}
-    list_by_topic(found, tables.readers_table, nothing="no registered readers", as_json=as_json)
+    by_topic = {opened.name: [dataclasses.asdict(reader) for reader in opened.readers()] for opened in topics_to_list(log_dir, topic)}
+    list_by_topic(by_topic, tables.readers_table, nothing="no registered readers", as_json=as_json)
 
 
 @readers_app.command("drop")

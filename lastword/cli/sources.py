@@ -20,9 +20,9 @@ def sources_list(topic: AnyTopic = None, as_json: Json = False, log_dir: LogDirO
 
     Keys are read where a snapshot came behind other events. Example: lastword sources list shop.orders
     """
-    found = {opened.name: opened.sources() for opened in topics_to_list(log_dir, topic)}
+    by_topic = {opened.name: opened.sources() for opened in topics_to_list(log_dir, topic)}
     nothing = "no sources: no record has a position of change events"
-    list_by_topic(found, tables.sources_table, nothing=nothing, as_json=as_json, remarks=tables.source_remarks)
+    list_by_topic(by_topic, tables.sources_table, nothing=nothing, as_json=as_json, remarks=tables.source_remarks)
 
 
 @sources_app.command("new-epoch")

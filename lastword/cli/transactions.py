@@ -27,11 +27,11 @@ transactions_app = typer.Typer(help="List, describe and end open transactions.",
 def transactions_list(topic: AnyTopic = None, as_json: Json = False, log_dir: LogDirOption = "") -> None:
     """List the open transactions, oldest first: producer, partitions, age. Example: lastword transactions list fruit-prices."""
     now_ms = clock.now_ms()
-    found = {
+    by_topic = {
         opened.name: [tables.transaction(transaction, now_ms) for transaction in opened.open_transactions()]
         for opened in topics_to_list(log_dir, topic)
     }
-    list_by_topic(found, tables.transactions_table, nothing="no open transactions", as_json=as_json)
+    list_by_topic(by_topic, tables.transactions_table, nothing="no open transactions", as_json=as_json)
 
 
 @transactions_app.command("describe")

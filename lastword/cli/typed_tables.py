@@ -29,9 +29,9 @@ Path = Annotated[str, typer.Argument(metavar="TABLE", help="Path or URI of the t
 @tables_app.command("list")
 def tables_list(topic: AnyTopic = None, as_json: Json = False, log_dir: LogDirOption = "") -> None:
     """List the tables: state, offsets behind, when they were heard of last. Example: lastword tables list shop.orders."""
-    found = {opened.name: opened.tables() for opened in topics_to_list(log_dir, topic)}
+    by_topic = {opened.name: opened.tables() for opened in topics_to_list(log_dir, topic)}
     nothing = f"no tables; to make one: lastword materialize {topic or 'TOPIC'} TABLE"
-    list_by_topic(found, tables.typed_tables_table, nothing=nothing, as_json=as_json)
+    list_by_topic(by_topic, tables.typed_tables_table, nothing=nothing, as_json=as_json)
 
 
 @tables_app.command("describe")

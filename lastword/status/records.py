@@ -3,6 +3,7 @@
 ```
  ?look=newest [&partition=0] [&limit=50]
  ?look=offset  &partition=0   &offset=120 [&limit=50]
+ ?look=time    &partition=0   &time=2026-11-29T08:00Z [&limit=50]
  ?look=key     &key=lime [&encoding=base64] [&partition=0] [&limit=50]
 ```
 
@@ -15,14 +16,16 @@ from __future__ import annotations
 import base64
 import binascii
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from lastword.compaction.errors import UnknownTopic, UserError
+from lastword.compaction.moments import instant, moment_ms
 from lastword.compaction.rows.partitioners import partitions_of
 from lastword.storage.files.data_reader import named_errors, second_look
+from lastword.storage.reading.arrow_rows import offsets_at
 from lastword.storage.reading.key_history import key_histories
 from lastword.storage.reading.record_page import PageLimits, PageRecord, RecordPage, read_newest_page, read_page_from
 from lastword.storage.reading.view import view_of
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
 _LOOKS: Final = {
     "newest": ("look", "partition", "limit"),
     "offset": ("look", "partition", "offset", "limit"),
+    "time": ("look", "partition", "time", "limit"),
     "key": ("look", "key", "encoding", "partition", "limit"),
 }
 _DEFAULT_COUNT: Final = 50
@@ -136,7 +140,7 @@ class RecordLooks:
     def _look(self, log: TopicLog, asked: Mapping[str, str]) -> RecordLook:
         look = asked.get("look", "newest")
         if look not in _LOOKS:
-            raise _mistake(name="look", value=look, allowed="newest, offset or key")
+            raise _mistake(name="look", value=look, allowed="newest, offset, time or key")
         for name, value in asked.items():
             if name not in _LOOKS[look]:
                 raise _mistake(name=name, value=value, allowed=f"with look = {look} the parameters {', '.join(_LOOKS[look])}")
@@ -150,6 +154,8 @@ class RecordLooks:
                 return self._look_for_key(view, asked, partition, count)
             if look == "offset":
                 return self._look_from(view, asked, partition, count)
+            if look == "time":
+                return self._look_from_time(view, asked, partition, count)
             return self._look_at_newest(view, asked, partition, count)
 
     def _look_at_newest(self, view: View, asked: Mapping[str, str], partition: int | None, count: int) -> RecordLook:
@@ -166,14 +172,32 @@ class RecordLooks:
             earlier=_earlier(view, partition, first, count),
         )
 
-    def _look_from(self, view: View, asked: Mapping[str, str], partition: int | None, count: int) -> RecordLook:
+    def _look_from_time(self, view: View, asked: Mapping[str, str], partition: int | None, count: int) -> RecordLook:
+        """Look from the first record on that is not older than a moment (Kafka's offsetsForTimes)."""
+        at, _, end = self._read_partition(view, partition, "a time")
+        try:
+            moment = round(moment_ms(asked.get("time", "")))
+        except (ValueError, OverflowError):
+            raise _mistake(name="time", value=asked.get("time", ""), allowed="ISO 8601 such as 2026-11-29T08:00, in UTC") from None
+        offset = offsets_at(view_of(view.state, "read_uncommitted"), moment, [at])[at]
+        if offset >= end:
+            return RecordLook(asked=asked, summary=f"no record of partition {at} is from {instant(moment)} or later", records=())
+        look = self._look_from(view, {**asked, "offset": str(offset)}, at, count)
+        return replace(look, asked=asked, summary=f"{look.summary}, the first that is not older than {instant(moment)}")
+
+    def _read_partition(self, view: View, partition: int | None, what: str) -> tuple[int, int, int]:
+        """Return the partition of a request, its log start offset and its log end offset."""
         if partition is None and view.partitions > 1:
-            raise _mistake(name="partition", value="", allowed=f"with an offset a number from 0 to {view.partitions - 1}")
+            raise _mistake(name="partition", value="", allowed=f"with {what} a number from 0 to {view.partitions - 1}")
         at = partition or 0
         start, end = view.start[at], view.state.log_end_offsets[at]
         if start == end:
             message = f"partition {at} of topic {view.topic} has no records: its next offset is {end}"
             raise InvalidRequest(message)
+        return at, start, end
+
+    def _look_from(self, view: View, asked: Mapping[str, str], partition: int | None, count: int) -> RecordLook:
+        at, start, end = self._read_partition(view, partition, "an offset")
         offset = _read_number(asked, "offset", start, end - 1, of=f" (partition {at}: log start offset to the last offset)")
         if offset is None:
             raise _mistake(name="offset", value="", allowed=f"a whole number from {start} to {end - 1}")

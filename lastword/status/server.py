@@ -12,6 +12,7 @@ import json
 import socket
 import threading
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
@@ -32,6 +33,7 @@ from lastword.status.listen import parse_listen
 from lastword.status.metrics import registry_of
 from lastword.status.records import InvalidRequest, LooksBusy
 from lastword.status.samples import ALL_TOPICS
+from lastword.status.topic_list import choose_topics
 from lastword.status.topic_settings import describe_settings
 from lastword.status.trends import compute_trends, throughput
 from lastword.status.troubles import ago, duration, troubles
@@ -39,7 +41,7 @@ from lastword.storage.files.row_files import installed_version
 from lastword.text import bytes_as_text, printable, size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from starlette.requests import Request
 
@@ -124,13 +126,22 @@ class StatusApp:
         page = self._cached_page("/status.json", lambda standing: status_json(standing, self.now_ms()))
         return Response(page, headers=_HEADERS | {"Content-Type": "application/json"})
 
-    def _overview(self, _request: Request) -> Response:
-        return self._page("/", "overview.html", self._of_overview)
+    def _overview(self, request: Request) -> Response:
+        asked = dict(request.query_params)
+        if not asked:
+            return self._page("/", "overview.html", self._of_overview, headers=_FORMS)
+        standing = self.watcher.standing
+        try:
+            values = self._of_overview(standing, asked)
+        except InvalidRequest as error:
+            return Response(f"{error}\n", status_code=400, headers=_HEADERS, media_type="text/plain")
+        page = self._templates.get_template("overview.html").render(self._common(standing) | values)
+        return HTMLResponse(page, headers=_FORMS)
 
-    def _of_overview(self, standing: Standing) -> dict[str, Any]:
+    def _of_overview(self, standing: Standing, asked: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
         sparklines = {topic.name: charts.draw_sparkline(throughput(self.watcher.history(topic.name))) for topic in standing.topics}
         return {
-            "topics": standing.topics,
+            "chosen": choose_topics(standing.topics, asked),
             "readers": [(topic, reader) for topic in standing.topics for reader in topic.readers],
             "trends": self._draw_trends(ALL_TOPICS),
             "sparklines": {name: _safe(picture) for name, picture in sparklines.items()},
@@ -189,11 +200,13 @@ class StatusApp:
         page = self._templates.get_template("not_found.html").render(self._common(self.watcher.standing) | {"path": request.url.path})
         return HTMLResponse(page, status_code=404, headers=_HEADERS)
 
-    def _page(self, path: str, template: str, values: Callable[[Standing], dict[str, Any]]) -> Response:
+    def _page(
+        self, path: str, template: str, values: Callable[[Standing], dict[str, Any]], *, headers: Mapping[str, str] = _HEADERS
+    ) -> Response:
         def render(standing: Standing) -> str:
             return self._templates.get_template(template).render(self._common(standing) | values(standing))
 
-        return HTMLResponse(self._cached_page(path, render), headers=_HEADERS)
+        return HTMLResponse(self._cached_page(path, render), headers=headers)
 
     def _cached_page(self, path: str, made: Callable[[Standing], str]) -> str:
         """Return the response of a path, rendered once for each standing."""

@@ -233,17 +233,18 @@ def record_batches(
     yield from range_batches(filesystem, ranges, columns, aborted=view.aborted, control=control)
 
 
-def offsets_at(view: View, moment_ms: int) -> tuple[int, ...]:
+def offsets_at(view: View, moment_ms: int, partitions: Sequence[int] | None = None) -> tuple[int, ...]:
     """Return for each partition the first offset that is seen whose timestamp is not older than a moment; its end where there is none.
 
-    Kafka's offsetsForTimes. Of each partition the first file is read whose statistics reach that far, and only its narrow columns.
+    Kafka's offsetsForTimes. It is looked for in some `partitions`, or in all. Of each partition the first file is read whose statistics
+    reach that far, and only its narrow columns.
     """
     offsets = list(view.end)
     filesystem = filesystem_of(view.location, view.storage_options)
     files = view.files
     newest = dict(zip(files.path.tolist(), files.max_timestamp_ms.tolist(), strict=True))
     moment = pa.scalar(moment_ms * 1000, pa.int64()).cast(TIMESTAMP)
-    for partition in range(view.partitions):
+    for partition in range(view.partitions) if partitions is None else partitions:
         for file_range in file_ranges(view, view.start, view.end, [partition]):
             if newest[file_range.path] < moment_ms:
                 continue

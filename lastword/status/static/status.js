@@ -2,7 +2,7 @@
 "use strict";
 const live = document.getElementById("live");
 async function refresh() {
-  if (!live.checked || document.hidden) return;
+  if (!live.checked || document.hidden || document.activeElement.closest("main form")) return;
   try {
     const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
     if (!answer.ok) return;

@@ -247,7 +247,7 @@ def test_records_are_asked_for_by_keyboard_alone(browser: Browser, url: str) -> 
     page.keyboard.type("grape")
     page.keyboard.press("Enter")
     page.wait_for_url("**look=key**")
-    assert "key grape: 1 record in partition" in page.get_by_role("heading", level=2).inner_text()
+    assert "Key grape: 1 record in partition" in page.get_by_role("heading", level=2).inner_text()
     assert '"price": 3.5' in page.get_by_role("region", name="Records").inner_text()
     page.goto(f"{url}{_RECORDS}")
     assert page.locator("td.key .raw", has_text=_HOSTILE).count() == 2

@@ -18,6 +18,7 @@ from lastword.storage.log.limits import LogLimits
 from lastword.storage.reading.record_page import PageLimits
 from lastword.text import bytes_as_text
 from tests.lastword.status.standings import NOW_MS, standing
+from tests.pictures import HOUR_MS, T0
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,6 +77,25 @@ def test_records_are_read_from_an_offset_on(topic: ArrowTopic) -> None:
     assert _look(topic, look="offset", offset="0").earlier is None
 
 
+def test_records_are_read_from_a_time_on(tmp_path: Path) -> None:
+    """From the first offset whose record is not older, whatever comes behind it; a date is its midnight, and a time has UTC."""
+    topic = LogDir(tmp_path).create_topic("fruit", partitions=2)
+    times = [T0, T0 + HOUR_MS, T0 - HOUR_MS, T0 + 2 * HOUR_MS]
+    topic.append([{"key": f"k{n}", "value": "1", "partition": 1, "timestamp": time} for n, time in enumerate(times)])
+
+    def look(time: str) -> RecordLook:
+        return _look(topic, look="time", partition="1", time=time)
+
+    assert _offsets(look("2023-11-14T22:13:20Z")) == [0, 1, 2, 3]
+    later = look("2023-11-14T22:13:20.001")
+    assert (_offsets(later), later.earlier, later.later) == ([1, 2, 3], 0, None)
+    assert later.summary.endswith("the first that is not older than 2023-11-14T22:13:20.001Z")
+    assert _offsets(look("2023-11-15T01:00+01:00")) == [3]
+    assert _offsets(look("2023-11-14")) == [0, 1, 2, 3]
+    nothing = look("2023-11-16")
+    assert (nothing.records, nothing.summary) == ((), "no record of partition 1 is from 2023-11-16T00:00:00.000Z or later")
+
+
 def test_all_records_of_a_key_are_found_the_latest_first(topic: ArrowTopic) -> None:
     """With what each of them is; a key that is not there is no mistake."""
     look = _look(topic, look="key", key="a")
@@ -104,7 +124,7 @@ def test_a_record_says_what_its_transaction_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"look": "oldest"}, "look = 'oldest': allowed is newest, offset or key"),
+        ({"look": "oldest"}, "look = 'oldest': allowed is newest, offset, time or key"),
         ({"partition": "1"}, "partition = '1': allowed is a whole number from 0 to 0"),
         ({"partition": "-1"}, "partition = '-1': allowed is a whole number from 0 to 0"),
         ({"limit": "ten"}, "limit = 'ten': allowed is a whole number from 1 to 100"),
@@ -116,6 +136,9 @@ def test_a_record_says_what_its_transaction_is(tmp_path: Path) -> None:
         ({"look": "offset", "offset": "10"}, "allowed is a whole number from 0 to 9 (partition 0: log start offset to the last offset)"),
         ({"look": "offset", "offset": "1.5"}, "offset = '1.5': allowed is a whole number from 0 to 9"),
         ({"look": "offset"}, "offset = '': allowed is a whole number from 0 to 9"),
+        ({"look": "time"}, "time = '': allowed is ISO 8601 such as 2026-11-29T08:00, in UTC"),
+        ({"look": "time", "time": "yesterday"}, "time = 'yesterday': allowed is ISO 8601"),
+        ({"look": "time", "time": "2026-11-29", "offset": "1"}, "allowed is with look = time the parameters look, partition, time, limit"),
         ({"look": "key"}, "key = '': allowed is a text, or with encoding = base64 bytes"),
         ({"look": "key", "key": "a", "encoding": "hex"}, "encoding = 'hex': allowed is text or base64"),
         ({"look": "key", "key": "%", "encoding": "base64"}, "key = '%': allowed is base64, as encoding says"),
@@ -138,6 +161,8 @@ def test_several_partitions_and_an_empty_one(tmp_path: Path) -> None:
     assert (_offsets(_look(topic, partition="1")), _look(topic).earlier) == ([0], None)
     for asked, message in (
         ({"look": "offset", "offset": "0"}, "partition = '': allowed is with an offset a number from 0 to 2"),
+        ({"look": "time", "time": "2026-11-29"}, "partition = '': allowed is with a time a number from 0 to 2"),
+        ({"look": "time", "time": "2026-11-29", "partition": "2"}, "partition 2 of topic fruit has no records: its next offset is 0"),
         ({"look": "offset", "offset": "0", "partition": "2"}, "partition 2 of topic fruit has no records: its next offset is 0"),
         ({"look": "key", "key": "a"}, "the key stands in partitions 0, 1, which are different keys: name one partition"),
     ):
@@ -248,6 +273,7 @@ def test_the_page_of_records_escapes_them_and_answers_mistakes_with_400(topic: A
     assert "form-action 'none'" in pages.get("/topics/fruit").headers["content-security-policy"]
     wrong = pages.get("/topics/fruit/records", params={"look": "offset", "offset": "99"})
     assert (wrong.status_code, "allowed is a whole number from 0 to 10" in wrong.text) == (400, True)
+    assert "No record of the key Zebra in" in pages.get("/topics/fruit/records", params={"look": "key", "key": "Zebra"}).text
     assert pages.get("/topics/plums/records").status_code == 404
     assert pages.post("/topics/fruit/records").status_code == 405
 
