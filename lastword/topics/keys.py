@@ -31,7 +31,7 @@ def read_wanted_key(key: object) -> list[bytes]:
         try:
             text = json.dumps(dict(key), ensure_ascii=False, allow_nan=False)
             alone = next(iter(key.values()), None)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, RecursionError):
             message = f"key = {key!r}: allowed is a mapping from column names to texts, numbers and booleans"
             raise UserError(message) from None
         plain = [str(alone).encode()] if len(key) == 1 and isinstance(alone, (str, int)) and not isinstance(alone, bool) else []
@@ -41,7 +41,7 @@ def read_wanted_key(key: object) -> list[bytes]:
         return [exact]
     try:
         return list(dict.fromkeys([exact, canonical_key(exact)]))
-    except NoEvent:
+    except (NoEvent, RecursionError):  # no JSON, or nested too deeply to be a key of columns
         return [exact]
 
 

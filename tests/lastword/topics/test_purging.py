@@ -619,3 +619,14 @@ def test_the_command_line_erases_a_key_in_whichever_order_its_columns_are_named(
     logs.create_topic("t", config=_EAGER).append([{"key": '{"a":1,"b":2}', "value": "1"}])
 
     assert "the key is erased" in Shell(logs)("purge", "t", "--key", '{"b": 2, "a": 1}', "--yes")
+
+
+def test_a_key_that_is_nested_too_deeply_to_be_read_as_json_is_erased_as_it_is_given(tmp_path: Path) -> None:
+    """It is bytes like any other key, for `get` too."""
+    topic = at(T0, LogDir(tmp_path)).create_topic("t", config=_EAGER)
+    deep = '{"a":' * 5_000 + "1" + "}" * 5_000
+    topic.append([{"key": deep, "value": "1"}])
+
+    assert topic.get(deep) is not None
+    assert topic.purge(deep).records_removed == 1
+    assert topic.records().num_rows == 0
