@@ -71,7 +71,7 @@ def test_what_is_no_key_is_refused_by_name(topic: ArrowTopic, keys: Any) -> None
             method(keys=keys, **arguments)
 
 
-@pytest.mark.parametrize("key", [1, None, {"id": 1}, ["lime"], 3.0], ids=repr)
+@pytest.mark.parametrize("key", [1, None, {"id": b"1"}, ["lime"], 3.0], ids=repr)
 def test_a_purge_refuses_what_is_no_key(topic: ArrowTopic, key: Any) -> None:
     """Purging 3 would erase the key of three zero bytes."""
     with pytest.raises(UserError, match=r"key = .*: allowed is"):
