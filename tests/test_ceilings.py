@@ -34,7 +34,7 @@ CEILINGS: Final = {
 }
 #: Lines of the product by room.
 ROOMS: Final = {
-    "lastword": 12508,
+    "lastword": 12509,
     "pyspark_lastword": 445,
     "streaming": 5846,
     "storage": 16872,

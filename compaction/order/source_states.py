@@ -125,7 +125,7 @@ class SourceState:
         )
 
 
-#: What lets a topic of change events know its columns.
+#: What to do for a topic of change events whose columns are unknown.
 ADD_SCHEMA: Final = (
     "let the connector send schemas (value.converter.schemas.enable = true, or a schema registry), or give the columns as SQL DDL where "
     "the events are appended: schema in the [[source]] block, Envelope(schema=…), --schema"

@@ -172,7 +172,7 @@ notes = Console(stderr=True)
 
 
 def topics_to_list(log_dir: str, topic: str | None) -> list[ArrowTopic]:
-    """Return the topic of a command that lists what belongs to a topic, or all topics of the log.dir if none is named."""
+    """Return the topic that a list command names, or all topics of the log.dir if it names none."""
     logs = open_log_dir(log_dir)
     return [logs.topic(topic)] if topic is not None else [logs.topic(name) for name in logs.topics()]
 
@@ -185,7 +185,7 @@ def list_by_topic(
     as_json: bool,
     remarks: Callable[[Any, str], Iterable[str]] = lambda _row, _topic: (),
 ) -> None:
-    """Print what belongs to each topic: a table of each topic that has any, rows of JSON that name their topic, or that there is `nothing`.
+    """Print a table for each topic that has rows, or each row as JSON with its topic; print `nothing` if no topic has rows.
 
     `by_topic` has dataclasses or dicts by topic; `table_of` makes the table of a topic, and `remarks` the lines about a row below it.
     """

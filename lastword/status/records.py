@@ -173,7 +173,7 @@ class RecordLooks:
         )
 
     def _look_from_time(self, view: View, asked: Mapping[str, str], partition: int | None, count: int) -> RecordLook:
-        """Look from the first record on that is not older than a moment (Kafka's offsetsForTimes)."""
+        """Return the records from the first offset whose timestamp is not older than a moment (Kafka's offsetsForTimes)."""
         at, _, end = self._read_partition(view, partition, "a time")
         try:
             moment = round(moment_ms(asked.get("time", "")))
@@ -186,7 +186,7 @@ class RecordLooks:
         return replace(look, asked=asked, summary=f"{look.summary}, the first that is not older than {instant(moment)}")
 
     def _read_partition(self, view: View, partition: int | None, what: str) -> tuple[int, int, int]:
-        """Return the partition of a request, its log start offset and its log end offset."""
+        """Return the partition that a request names, its log start offset and its log end offset; it must have records."""
         if partition is None and view.partitions > 1:
             raise _mistake(name="partition", value="", allowed=f"with {what} a number from 0 to {view.partitions - 1}")
         at = partition or 0

@@ -139,12 +139,13 @@ class StatusApp:
         return HTMLResponse(page, headers=_FORMS)
 
     def _of_overview(self, standing: Standing, asked: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
-        sparklines = {topic.name: charts.draw_sparkline(throughput(self.watcher.history(topic.name))) for topic in standing.topics}
+        chosen = choose_topics(standing.topics, asked)
+        histories = {topic.name: self.watcher.history(topic.name) for topic in chosen.topics}
         return {
-            "chosen": choose_topics(standing.topics, asked),
+            "chosen": chosen,
             "readers": [(topic, reader) for topic in standing.topics for reader in topic.readers],
             "trends": self._draw_trends(ALL_TOPICS),
-            "sparklines": {name: _safe(picture) for name, picture in sparklines.items()},
+            "sparklines": {name: _safe(charts.draw_sparkline(throughput(history))) for name, history in histories.items()},
         }
 
     def _draw_trends(self, topic: str) -> list[tuple[str, str]]:

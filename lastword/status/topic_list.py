@@ -1,4 +1,4 @@
-"""Which topics the overview shows, and in which order: what a request asks for by `?find=TEXT&sort=COLUMN`.
+"""Chooses and sorts the topics of the overview, as a request asks by `?find=TEXT&sort=COLUMN`.
 
 ```
  ?find=shop         topics whose name has this text, in whatever case
@@ -37,7 +37,7 @@ _PARAMETERS: Final = ("find", "sort")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicList:
-    """The topics that are shown, by which text they were found, and by which column they are sorted."""
+    """The topics that the overview shows, the text that their names contain, and the column that sorts them."""
 
     topics: tuple[TopicStanding, ...]
     find: str = ""
@@ -45,7 +45,7 @@ class TopicList:
 
 
 def choose_topics(topics: Sequence[TopicStanding], asked: Mapping[str, str]) -> TopicList:
-    """Return the topics that a request asks for, in its order. Raises `InvalidRequest` that names what is allowed."""
+    """Return the topics that a request asks for, sorted by its column. Raises `InvalidRequest` that names what is allowed."""
     for name, value in asked.items():
         if name not in _PARAMETERS:
             message = f"{printable(name, 80)} = {printable(value, 80)!r}: allowed are the parameters find and sort"

@@ -103,7 +103,7 @@ class _SourceSettings(BaseModel):
 
     @property
     def filled_topic(self) -> str:
-        """The name of the topic that it fills; empty for the topics of a pattern."""
+        """The name of the topic that it fills."""
         return self.topic
 
     @field_validator("trigger")
