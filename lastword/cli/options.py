@@ -24,12 +24,16 @@ from lastword.spark.object_store import storage_options
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from rich.console import RenderableType
     from rich.table import Table
 
     from lastword.arrow_topic import ArrowTopic
     from lastword.cli.values import ValueReader
     from lastword.service.settings import Settings
     from lastword.storage.schema_registry.client import RegistryConfig
+
+    #: Makes what a terminal shows of rows, their columns and a title.
+    Layout = Callable[[Sequence[dict[str, Any]], Sequence[str], str], RenderableType]
 
 
 @dataclass
@@ -222,21 +226,36 @@ def read_limit(limit: int | None, *, as_json: bool) -> int | None:
 
 
 def show(
-    rows: Iterable[dict[str, Any]], columns: tuple[str, ...], title: str, limit: int | None, reader: ValueReader, *, as_json: bool
+    rows: Iterable[dict[str, Any]],
+    columns: tuple[str, ...],
+    title: str,
+    limit: int | None,
+    reader: ValueReader,
+    *,
+    as_json: bool,
+    layout: Layout = tables.records_table,
 ) -> None:
     """Print rows as a table of at most `limit` rows, or as JSON Lines (all rows if there is no limit)."""
     shown = (tables.plain(row, reader) for row in islice(rows, read_limit(limit, as_json=as_json)))
-    print_rows(shown, columns, title, limit, as_json=as_json)
+    print_rows(shown, columns, title, limit, as_json=as_json, layout=layout)
 
 
-def print_rows(rows: Iterable[dict[str, Any]], columns: Sequence[str], title: str, limit: int | None, *, as_json: bool) -> None:
+def print_rows(
+    rows: Iterable[dict[str, Any]],
+    columns: Sequence[str],
+    title: str,
+    limit: int | None,
+    *,
+    as_json: bool,
+    layout: Layout = tables.records_table,
+) -> None:
     """Print rows that JSON can represent, as JSON Lines or as a table of `limit` rows; one row more says that there are more."""
     if as_json:
         for row in rows:
             sys.stdout.write(tables.json_line(row) + "\n")
         return
     most, shown = limit or _DEFAULT_LIMIT, list(rows)
-    out.print(tables.records_table(shown[:most], columns, title))
+    out.print(layout(shown[:most], columns, title))
     if len(shown) > most:
         out.print(f"[dim]… more rows exist. Use --limit for more than {most} rows, or --json for all.[/dim]")
 

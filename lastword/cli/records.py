@@ -22,6 +22,7 @@ from lastword.cli.options import (
     print_json_lines,
     show,
 )
+from lastword.cli.tables import letters_grid
 from lastword.cli.values import ValueReader
 from lastword.storage.append.dead_letters import read_dead_letters
 
@@ -66,8 +67,8 @@ def dead_letters(
     letters = read_dead_letters(opened.log.paths.dead_letters, opened.log.storage_options)
     marked = ({**letter, "stale": stale_since.get(letter["record_key"]) == letter["refused_at"]} for letter in letters)
     rows = (letter for letter in marked if letter["stale"]) if stale else marked
-    shown = ("refused_at", "source", "reason", "detail", "record_key", "stale", "value", "raw")
-    show(rows, shown, f"{topic}: dead letters", limit, reader, as_json=as_json)
+    shown = ("detail", "source", "record_key", "value", "raw")
+    show(rows, shown, f"{topic}: dead letters", limit, reader, as_json=as_json, layout=letters_grid)
 
 
 def verify(topic: Topic, as_json: Json = False, log_dir: LogDirOption = "") -> None:

@@ -10,6 +10,8 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from rich import box
+from rich.console import Group
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -20,6 +22,8 @@ from lastword.text import fold, printable, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from rich.console import RenderableType
 
     from lastword.cli.values import ValueReader
     from lastword.compaction.producers import OpenTransaction
@@ -32,6 +36,7 @@ _SHORT: Final = 24
 #: Names of topics, readers and tables are folded to lines of so many characters.
 _NAME: Final = 26
 _MOST_OF_A_NAME: Final = 200
+_MOST_OF_A_TEXT: Final = 400
 
 
 def plain(row: dict[str, Any], reader: ValueReader) -> dict[str, Any]:
@@ -96,6 +101,22 @@ def records_table(rows: Sequence[dict[str, Any]], columns: Sequence[str], title:
     for line in cells:
         table.add_row(*line)
     return table
+
+
+def letters_grid(rows: Sequence[dict[str, Any]], columns: Sequence[str], title: str) -> Group:
+    """Return dead letters one below the other, a line a column under the time and the reason, so that 80 columns hold long texts."""
+    parts: list[RenderableType] = [Text(title, style="italic")]
+    for row in rows:
+        stale = ", its key is stale" if row["stale"] else ""
+        parts.append(Text(f"\n{row['refused_at'].replace('+00:00', 'Z')} {row['reason']}{stale}", style="bold"))
+        grid = Table.grid(padding=(0, 1))
+        grid.add_column(style="dim", no_wrap=True)
+        grid.add_column(overflow="fold")
+        for name in columns:
+            if row.get(name) is not None:
+                grid.add_row(name, Text(printable(shown_text(row[name]), _MOST_OF_A_TEXT)))
+        parts.append(Padding(grid, (0, 0, 0, 2)))
+    return Group(*parts)
 
 
 def shown_text(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING, Final
 
@@ -27,6 +28,7 @@ _COMMANDS: Final = (
     "transactions list",
     "tables list",
     "top --once",
+    "dead-letters",
 )
 
 
@@ -42,6 +44,8 @@ def _folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     position = Position(offsets=(1_234_567, 7_654_321), table_version=1, since_version=1)
     reader = Reader(name="the-cache-of-orders-in-the-web-shop", position=position, seen_ms=0, expiration_ms=EXPIRATION_MS)
     topic.log.reader_positions.write(reader, topic.log.ledger)
+    wrong = {"order_line_id": 4711, "comment": "a text that goes on for longer than a line of a terminal is " * 3}
+    topic.append([{"key": None, "value": json.dumps(wrong)}, {"key": "k1", "value": "2", "partition": 7}], on_invalid="dead-letter")
     topic.transaction("a-transactional-id-of-a-loader-with-a-long-name").append([{"key": "q", "value": "1"}])
     return folder
 
@@ -56,6 +60,22 @@ def test_a_table_is_readable_at_80_columns(folder: Path, words: str) -> None:
 
     assert "\u2026" not in shown.replace(" \u2026 ", "")
     assert all(len(line) <= 80 for line in shown.splitlines())
+
+
+def test_dead_letters_stand_one_below_the_other(folder: Path) -> None:
+    """The time, the reason and whether the key is stale; then each column by its name, folded where a line ends, cut at 400 characters."""
+    runner = CliRunner(env={"LASTWORD_LOG_DIR": str(folder)})
+
+    with terminal_of(80):
+        shown = runner.invoke(cli.app, ["dead-letters", _NAME]).stdout
+    lines = shown.splitlines()
+    assert [re.sub(r"^\S+Z ", "", line) for line in lines if re.match(r"\d{4}-\d\d-\d\dT", line)] == [
+        "keyless",
+        "unknown_partition, its key is stale",
+    ]
+    names = [line.split()[0] for line in lines if re.match(r"  \w", line)]
+    assert names == ["detail", "source", "value", "detail", "source", "record_key", "value"]
+    assert " ".join(shown.split()).count("a text that goes on for longer than a line") == 3
 
 
 def test_receipts_say_when_the_cleaning_took_place(folder: Path) -> None:
