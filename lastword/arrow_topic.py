@@ -28,10 +28,11 @@ from lastword.storage.files.schema import RECORD_COLUMNS, dead_letter_arrow_sche
 from lastword.storage.reading import arrow_changes, arrow_frames, arrow_rows
 from lastword.storage.reading.time_travel import views_as_of
 from lastword.storage.reading.view import LATEST_COLUMNS, misfit_policy
+from lastword.storage.tables.typed_rows import decode_batch
 from lastword.topic import AsOf, ChangeBound, Keys, StartingOffsets, Topic
 from lastword.topics.arguments import read_columns, read_keys
 from lastword.topics.positions import change_vectors
-from lastword.topics.tables import TableFollower, TableProgress, check_follow, decode_batch, keep_table
+from lastword.topics.tables import TableFollower, TableProgress, check_follow, keep_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -28,6 +28,7 @@ from lastword.storage.reading.key_history import KeyHistory, key_histories
 from lastword.storage.reading.stale_keys import StaleKey, StaleKeys
 from lastword.storage.reading.time_travel import is_vector, views_as_of
 from lastword.storage.reading.view import newest_view
+from lastword.storage.tables.typed_rows import table_columns
 from lastword.topics import decisions, sources, tables
 from lastword.topics.appending import InputFile, check_envelope, naming_rows, read_frame, read_words
 from lastword.topics.arguments import check_decoder, read_partitions
@@ -309,7 +310,7 @@ class Topic(MaintainedTopic):
 
         Raises `UserError` when neither does, or `schema` is no DDL.
         """
-        return tables.table_columns(self._log, schema)
+        return table_columns(self._log, schema)
 
     def _chosen(self, partitions: int | Iterable[int] | None) -> list[int] | None:
         """Return the partitions that were asked for, None for all; raise `UserError` for one that the topic does not have."""

@@ -12,6 +12,9 @@
 | `includeHeaders` | `false` | the column `headers` |
 | `failOnDataLoss` | `true` | records that were deleted or taken back before they were read are an error; else a warning |
 | `onMissedTombstones` | `error` | or `warn`: tombstones that were removed before they were read |
+| `readTable` | `false` | batch alone: instead of records the newest row of each key, with the columns and types of the topic |
+| `schema` | those of the sources | with `readTable`: the columns, as SQL DDL |
+| `mode` | `FAILFAST` | with `readTable`: a value that does not fit its column is an error; or `PERMISSIVE`: null |
 | `storage.…` | - | storage options of delta-rs for object stores, such as `storage.aws_region` |
 
 A query that starts anew begins at `startingOffsets`; one that goes on begins where its checkpoint says.
@@ -40,18 +43,37 @@ _NAMES: Final = (
     "includeHeaders",
     "failOnDataLoss",
     "onMissedTombstones",
+    "readTable",
+    "schema",
+    "mode",
 )
+#: What only records have, and what only a table has: the options of the one are refused beside the other.
+_OF_RECORDS: Final = frozenset(
+    {
+        "startingoffsets",
+        "startingtimestamp",
+        "endingoffsets",
+        "maxoffsetspertrigger",
+        "includeheaders",
+        "failondataloss",
+        "onmissedtombstones",
+    }
+)
+_OF_TABLE: Final = frozenset({"schema", "mode"})
 _STORAGE: Final = "storage."
 _CHOICES: Final = {
     "isolation": ("read_committed", "read_uncommitted"),
     "includeheaders": ("true", "false"),
     "failondataloss": ("true", "false"),
     "onmissedtombstones": ("error", "warn"),
+    "readtable": ("true", "false"),
+    "mode": ("failfast", "permissive"),
 }
 #: What a stream (True) or a batch (False) does not take: the option, the value (None: any), and what to do instead.
 _ONE_KIND_ONLY: Final = (
     (True, "endingoffsets", None, "a stream has no end; use spark.read, or Trigger.AvailableNow"),
     (False, "maxoffsetspertrigger", None, "a batch has no triggers; use endingOffsets"),
+    (True, "readtable", "true", "a stream gives records; to keep a table in step with a topic, use materialize()"),
     (False, "startingoffsets", LATEST, "a batch that starts at the latest offsets is empty; allowed is earliest or JSON"),
     (False, "endingoffsets", EARLIEST, "a batch that ends at the earliest offsets is empty; allowed is latest or JSON"),
 )
@@ -70,6 +92,9 @@ class SourceOptions:
     include_headers: bool = False
     fail_on_data_loss: bool = True
     fail_on_missed_tombstones: bool = True
+    read_table: bool = False
+    schema: str | None = None
+    mode: str = "FAILFAST"
     storage_options: Mapping[str, str] = field(default_factory=dict)
 
     @staticmethod
@@ -95,6 +120,9 @@ class SourceOptions:
             include_headers=given.get("includeheaders", "false").lower() == "true",
             fail_on_data_loss=given.get("failondataloss", "true").lower() == "true",
             fail_on_missed_tombstones=given.get("onmissedtombstones", "error").lower() == "error",
+            read_table=given.get("readtable", "false").lower() == "true",
+            schema=given.get("schema"),
+            mode=given.get("mode", "FAILFAST").upper(),
             storage_options=storage,
         )
 
@@ -130,4 +158,8 @@ def _not_allowed(given: Mapping[str, str], *, streaming: bool | None) -> list[Vi
     for kind, name, value, allowed in _ONE_KIND_ONLY:
         if streaming is kind and name in given and value in {None, given[name].lower()}:
             refuse(name, allowed)
+    is_table = given.get("readtable", "false").lower() == "true"
+    because = "a table is read whole, without this option of records" if is_table else "it needs readTable = true"
+    for name in sorted(given.keys() & (_OF_RECORDS if is_table else _OF_TABLE)):
+        refuse(name, because)
     return wrong

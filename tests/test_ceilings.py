@@ -28,16 +28,16 @@ CEILINGS: Final = {
     "functions over 60 lines": 0,
     "functions over 15 branches": 0,
     "class names with two meanings": 0,
-    "noqa": 137,
+    "noqa": 136,
     "type: ignore": 20,
     "monkeypatch.setattr in tests": 34,
 }
 #: Lines of the product by room.
 ROOMS: Final = {
-    "lastword": 12509,
-    "pyspark_lastword": 445,
+    "lastword": 12503,
+    "pyspark_lastword": 577,
     "streaming": 5846,
-    "storage": 16872,
+    "storage": 16936,
     "change_data": 7376,
     "checkpoints": 215,
     "compaction": 6455,

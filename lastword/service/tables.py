@@ -19,8 +19,9 @@ from lastword.service.supervisor import LONGEST_RESTART_SECONDS, Backoff
 from lastword.status.standing import TableStanding
 from lastword.storage.reading.view import view_of
 from lastword.storage.tables.table_options import TableLimits
+from lastword.storage.tables.typed_rows import ColumnsUnknown
 from lastword.streaming.events import logger
-from lastword.topics.tables import ColumnsUnknown, TablePaused, keep_table
+from lastword.topics.tables import TablePaused, keep_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

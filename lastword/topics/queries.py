@@ -22,7 +22,7 @@ from lastword.change_data.columns.table_columns import TableDecoder
 from lastword.compaction.errors import LastwordError, UnknownTopic, UserError, check_text
 from lastword.storage.reading.arrow_frames import latest_batches, scan_latest
 from lastword.storage.reading.view import newest_view
-from lastword.topics.tables import ColumnsUnknown, decode_batch, table_columns
+from lastword.storage.tables.typed_rows import ColumnsUnknown, decode_batch, table_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -7,11 +7,9 @@ import threading
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypedDict
 
-from lastword.change_data.columns.connect_schema import columns_of_ddl
-from lastword.change_data.columns.table_columns import RowMisfit, TableColumns, describe_misfit
+from lastword.change_data.columns.table_columns import TableColumns
 from lastword.compaction.display import Displayed
 from lastword.compaction.errors import UserError
-from lastword.compaction.order.source_states import ADD_SCHEMA
 from lastword.compaction.read_positions import Position
 from lastword.compaction.readers import EXPIRATION_MS, Reader
 from lastword.storage.files.locations import location_of
@@ -21,15 +19,13 @@ from lastword.storage.tables.table import MaterializedTable
 from lastword.storage.tables.table_log import TableLog
 from lastword.storage.tables.table_options import TableLimits, TableOptions
 from lastword.storage.tables.table_rows import RowMaker, TableLayout
+from lastword.storage.tables.typed_rows import ColumnsUnknown, columns_of_sources, table_columns
 from lastword.streaming.events import logger
 from lastword.topics.decisions import drop_reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    import pyarrow as pa
-
-    from lastword.change_data.columns.table_columns import TableDecoder
     from lastword.storage.ledger.decisions import Decisions
     from lastword.storage.log.topic_log import TopicLog
     from lastword.storage.tables.table_options import TableStep
@@ -121,10 +117,6 @@ class TableArguments(TypedDict, total=False):
     rebuild: bool
     isolation: str
     max_offsets_per_step: int | None
-
-
-class ColumnsUnknown(UserError):
-    """No source of a topic has said which columns its rows have."""
 
 
 class TablePaused(UserError):
@@ -292,48 +284,6 @@ def keep_table(
     return TableKeeper(log, path, layout, options, storage_options=storage_options, clock_ms=clock_ms, cluster=cluster)
 
 
-def decode_batch(records: pa.RecordBatch, decoder: TableDecoder, *, topic: str) -> list[pa.RecordBatch]:
-    """Return records of a topic (partition, offset, key, value) as rows of their table.
-
-    Raises `UserError` for a value that does not fit its column; it names the topic and the record.
-    """
-    try:
-        return decoder.decode(records.column("key"), records.column("value"))
-    except RowMisfit as error:
-        row = records.slice(error.row, 1).to_pylist()[0]
-        raise UserError(describe_misfit(topic, row, str(error))) from None
-
-
-def table_columns(log: TopicLog, schema: str | None) -> TableColumns:
-    """Return the columns of the table whose rows a topic holds: those that its sources say, or `schema` gives as SQL DDL.
-
-    Raises `UserError` when `schema` is no DDL, and `ColumnsUnknown` when nothing says them.
-    """
-    columns = _columns_of_sources(log)
-    given: Any = schema
-    if given is not None and not isinstance(given, str):
-        message = f"topic {log.name}: schema = {given!r}: allowed is SQL DDL as a text, such as 'id bigint, price decimal(10,2)'"
-        raise UserError(message)
-    if schema is not None:
-        try:
-            return replace(columns or TableColumns(), value=columns_of_ddl(schema))
-        except ValueError as error:
-            message = f"topic {log.name}: schema = {schema!r}: {error}"
-            raise UserError(message) from None
-    if columns is None:
-        message = f"topic {log.name}: no source of the topic says which columns its rows have; "
-        message += f"{ADD_SCHEMA}; or, where no value is encoded, " if log.decisions().sources else ""
-        message += 'give them as SQL DDL: schema="id bigint, price decimal(10,2)"'
-        raise ColumnsUnknown(message)
-    return columns
-
-
-def _columns_of_sources(log: TopicLog) -> TableColumns | None:
-    """Return the columns that the topic's sources have named; None when none did."""
-    details = log.decisions().columns
-    return None if details is None else TableColumns.of_details(details)
-
-
 def decide_table(log: TopicLog, location: str, details: Mapping[str, Any], *, now_ms: int) -> None:
     """Write into the ledger what holds for a table that follows the topic, unless it says so; a purge erases there too.
 
@@ -424,7 +374,7 @@ def reader_name(location: str) -> str:
 def table_for_erasure(log: TopicLog, location: str, details: Mapping[str, Any], *, storage_options: Mapping[str, str]) -> MaterializedTable:
     """Return a registered table to erase a key from: of its columns those of the key alone are known."""
     layout = TableLayout(
-        columns=_columns_of_sources(log) or TableColumns(),
+        columns=columns_of_sources(log) or TableColumns(),
         history=bool(details["history"]),
         column_mapping=bool(details.get("column_mapping", True)),
     )

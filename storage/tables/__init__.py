@@ -3,6 +3,7 @@
 ```
  table             a table: made, stepped, written anew, kept up, erased from      table_options   how, and what was done
  bootstrap         a table that is made, or written anew: a task a partition
+ typed_rows        the columns of a topic, and its records decoded to them
  log_rows          what a step reads of the log          step_changes   the new rows and the deleted ones of a step
  table_rows        records as typed rows, and whose row is whose                   periods         when the rows of a history hold
  key_index         where the rows of a key are           upkeep         fewer files, and unused ones

@@ -11,6 +11,7 @@ from lastword import LogDir
 from lastword.compaction.errors import InvalidConfiguration
 from pyspark_lastword import DefaultSource
 from pyspark_lastword.options import SourceOptions
+from pyspark_lastword.readers import TopicBatchReader
 from tests.pictures import T0
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ def test_a_batch_begins_at_a_moment_or_at_offsets(tmp_path: Path) -> None:
 
     def read(**options: str) -> list[tuple[int, str]]:
         reader = DefaultSource({"path": topic.log.paths.root, **options}).reader(schema)
+        assert isinstance(reader, TopicBatchReader)
         batches = [batch for one in reader.partitions() for batch in reader.read(one)]
         return [(row["offset"], row["topic"]) for batch in batches for row in batch.to_pylist()]
 
