@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +12,8 @@ from pyspark.errors import StreamingQueryException
 
 from lastword import clock
 from lastword.compaction.errors import QueryRefused, UserError
+from lastword.service.backlog import read_backlog
+from lastword.status.standing import Backlog
 from lastword.streaming.append.kafka_topics import KafkaTopics, KafkaUnreachable, hang_up
 from lastword.streaming.append.source_settings import KafkaSource
 from lastword.streaming.append.sources import open_source
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
     from lastword import LogDir, SparkTopic
 
@@ -42,12 +45,13 @@ def _source(broker: KafkaBroker, subscribe: str, **settings: Any) -> KafkaSource
     return KafkaSource.model_validate(given | settings)
 
 
-def _run(spark: SparkSession, topic: SparkTopic, source: KafkaSource) -> None:
+def _run(spark: SparkSession, topic: SparkTopic, source: KafkaSource) -> StreamingQuery:
     opened = open_source(spark, source, topic.log, now_ms=clock.now_ms())
     query = topic.append_stream(
         opened.rows, name=source.name, trigger={"availableNow": True}, mirror=opened.mirror, upstream=opened.upstream, events=opened.events
     )
     assert query.awaitTermination(90)
+    return query
 
 
 def _found(topic: SparkTopic) -> list[tuple[int, int, str, str, int, tuple[tuple[str, bytes], ...]]]:
@@ -63,6 +67,22 @@ def _found(topic: SparkTopic) -> list[tuple[int, int, str, str, int, tuple[tuple
         )
         for row in rows
     ]
+
+
+def test_the_backlog_is_the_offsets_that_the_broker_has_and_the_query_has_not_read(
+    spark: SparkSession, logs: LogDir[SparkTopic], broker: KafkaBroker
+) -> None:
+    """After each micro-batch of about 20 offsets: two partitions of 25 and 30 records, all of which were there from the start."""
+    broker.create_topic("waiting", partitions=2)
+    broker.produce("waiting", [Record(int(number >= 25), b"k", b"v") for number in range(55)])
+    topic = logs.create_topic("fruit", partitions=2, config=_COMPACT)
+    query = _run(spark, topic, _source(broker, "waiting", **{"max.offsets.per.trigger": 20}))
+
+    batches = [progress for progress in query.recentProgress if progress.numInputRows]
+    left = [55 - read for read in accumulate(progress.numInputRows for progress in batches)]  # Spark shares 20 by size, and rounds down
+    assert [read_backlog(progress.sources) for progress in batches] == [Backlog(count=count, unit="offsets") for count in left]
+    assert len(batches) >= 3
+    assert left[-1] == 0
 
 
 def test_every_committed_record_comes_once_with_its_kafka_partition_offset_timestamp_and_headers(
