@@ -24,10 +24,11 @@ Packages, from the top down; each one imports only what stands below it (import-
  lastword.streaming  streaming queries                     streaming/
  lastword.storage    the log on Delta                      storage/
  lastword.checkpoints  query checkpoints, caches           checkpoints/
- lastword.compaction   the rules, pure                     compaction/
+ lastword.compaction   the rules of the log, pure          compaction/
+ lastword.change_data  events, rows, schemas, pure         change_data/
 ```
 
-The last four are folders at the top of the repository; `lastword/streaming` and its like are symbolic links to them.
+The last five are folders at the top of the repository; `lastword/streaming` and its like are symbolic links to them.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 ```
  verify  erasure              checks invariants; erases a key
  key_search                   finds a key in data files
+ tables/                      typed tables that are kept in step with topics
  reading/                     records, latest, changes, time travel, as Arrow
  cleaning/                    a round of cleaning, retention, merging of small files
  append/                      validation, partitioning, numbering, dead letters, transactions
