@@ -144,7 +144,7 @@ def test_a_deletion_needs_no_tombstone_and_a_tombstone_deletes_nothing(tmp_path:
     ],
 )
 def test_deletions_that_come_in_other_ways(tmp_path: Path, events: list[Any], envelope: Envelope) -> None:
-    """None leaves a row of its key."""
+    """Each way in which a connector can send a deletion leaves no row of the key."""
     topic = topic_in(tmp_path)
     append(topic, change("c", 2, 1, {"id": 2}), envelope=envelope)
     for event in events:

@@ -91,7 +91,7 @@ _FITTING: Final[list[tuple[str, str, Any, Any, dict[str, Any]]]] = [
 
 @pytest.mark.parametrize(("ddl", "sent", "value", "modes"), [pytest.param(*case[1:], id=case[0]) for case in _FITTING])
 def test_a_value_is_what_it_was(tmp_path: Path, ddl: str, sent: Any, value: Any, modes: dict[str, Any]) -> None:
-    """Of the same type, by the columns that are given and the connector's settings; a null beside it is null."""
+    """It has its value and type, by the given columns and the connector's settings; a null beside it is null."""
     topic = topic_in(tmp_path)
     envelope = Envelope(schema=f"id bigint, v {ddl}", **modes)
     append(topic, change("c", 1, 1, {"id": 1, "v": sent}), change("c", 2, 1, {"id": 2, "v": None}), envelope=envelope)
@@ -209,7 +209,7 @@ def test_a_flat_row_is_typed_without_its_metadata(tmp_path: Path) -> None:
 
 
 def test_a_row_from_before_its_column_had_another_type_is_named(tmp_path: Path) -> None:
-    """Or null, if that is wished; the other rows are there."""
+    """The read fails with its place, or the value is null by choice; the other rows are there."""
     topic = topic_in(tmp_path)
     append(topic, change("c", 1, 1, {"id": 1, "v": "x"}), envelope=Envelope(schema="id int, v string"))
     append(topic, change("c", 2, 2, {"id": 2, "v": 5}), envelope=Envelope(schema="id int, v int"))

@@ -325,7 +325,7 @@ def checkout(tmp_path: Path) -> Checkout:
     ],
 )
 def test_a_citation_that_leads_somewhere_is_no_complaint(checkout: Checkout, text: str) -> None:
-    """Neither is what only looks like one."""
+    """Text that only looks like a citation is no complaint either."""
     assert checkout.complaints("made_up.py", text) == []
 
 

@@ -135,7 +135,7 @@ def _live(folder: Path, histories: int) -> None:
 
 @pytest.mark.long
 def test_two_thousand_random_histories_without_spark_hold_what_the_model_says(tmp_path: Path) -> None:
-    """The same seed gives the same histories: LASTWORD_SEED."""
+    """LASTWORD_SEED repeats the histories of a run."""
     _live(tmp_path, 2_000)
 
 

@@ -134,14 +134,14 @@ def source_of(chance: random.Random, *, changes: int, is_flat: bool = False) -> 
 @pytest.mark.parametrize("number", range(8))
 @pytest.mark.parametrize("is_flat", [False, True], ids=["raw", "flat"])
 def test_a_log_of_change_events_is_the_table_of_the_source(number: int, tmp_path: Path, *, is_flat: bool) -> None:
-    """Whatever order the partitions come in, and however they are cut into batches."""
+    """With any interleaving of the partitions and any cuts into batches."""
     live(seed_of_this_run() + number, tmp_path, is_flat=is_flat)
 
 
 @pytest.mark.torture
 @pytest.mark.timeout(14_400)
 def test_thousands_of_tables(tmp_path: Path) -> None:
-    """The same, many times."""
+    """As the test above, with thousands of random histories."""
     first = seed_of_this_run()
     for number in range(3000):
         live(first + 100 + number, tmp_path / str(number), is_flat=number % 2 == 1)

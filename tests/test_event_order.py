@@ -57,7 +57,7 @@ def test_a_null_tombstone_that_comes_again_stands_at_its_own_key(tmp_path: Path,
 
 @pytest.mark.parametrize("cut", range(6))
 def test_a_tombstone_with_its_position_in_headers_that_comes_again_is_late(tmp_path: Path, cut: int) -> None:
-    """So the row that was made after it stays, also between two appends; a row without fields of its own has its position there, too."""
+    """So a row that was inserted after it stays, also between two appends."""
 
     def event(value: str | None, op: str, lsn: int) -> dict[str, Any]:
         headers = [{"key": "__op", "value": op.encode()}, {"key": "__source_lsn", "value": str(lsn).encode()}]
@@ -206,7 +206,7 @@ def test_a_truncate_at_the_lsn_of_a_snapshot_deletes_its_rows(tmp_path: Path, be
     ],
 )
 def test_what_commits_later_is_newer(tmp_path: Path, sources: list[dict[str, Any]]) -> None:
-    """Whatever order the changes were written in."""
+    """Even if its changes were written first."""
     topic = topic_in(tmp_path)
     for number, source in enumerate(sources):
         row: Any = _row(1, str(number))
@@ -274,7 +274,7 @@ def _at_partition(partition: int, event: tuple[str | None, str], **headers: str)
 
 @pytest.mark.parametrize("cut", [1, 2])
 def test_a_changed_key_beside_the_rows_of_a_snapshot_begins_no_epoch(tmp_path: Path, cut: int) -> None:
-    """So a TRUNCATE in its Kafka partition leaves newer rows of another one, and one of the other deletes what came before it."""
+    """So a TRUNCATE in its Kafka partition leaves newer rows of another one in place."""
     table = {"schema": "public", "table": "t"}
     row = _at_partition(1, change("r", 1, _postgresql(None, 100, snapshot="true", **table), _row(1)))
     moved = _at_partition(1, change("d", 1, _postgresql(200, 190, **table), before=_row(1)), **{"__debezium.newkey": '{"id":2}'})

@@ -71,7 +71,7 @@ def server() -> Iterator[Postgres]:
 
 
 def test_each_round_ends_with_the_rows_of_the_database(server: Postgres, tmp_path: Path) -> None:
-    """Whatever clients and the connector did."""
+    """After each round of clients, faults and restarts of the connector."""
     first = seed_of_this_run()
     for number in range(_ROUNDS):
         play(first + number, server, tmp_path / str(number))

@@ -88,7 +88,7 @@ def test_the_wheel_has_one_import_root_and_every_file_once(wheel: Path) -> None:
 
 @pytest.mark.long
 def test_a_wheel_from_the_sdist_is_the_same(wheel: Path, tmp_path: Path) -> None:
-    """Whoever builds from the sdist gets what the checkout gives; a folder that is linked twice is easily packed in one place only."""
+    """Building from the sdist gives what building from the checkout gives, in spite of linked folders."""
     sdist = build(ROOT, "sdist", tmp_path)
     with tarfile.open(sdist) as archive:
         assert [member.name for member in archive.getmembers() if member.issym() or member.islnk()] == []

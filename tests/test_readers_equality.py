@@ -295,7 +295,7 @@ def test_both_readers_show_the_same_rows_or_the_same_error(spark: SparkSession, 
 @pytest.mark.torture
 @pytest.mark.timeout(0)
 def test_both_readers_show_the_same_for_many_logs(spark: SparkSession, tmp_path: Path) -> None:
-    """So many as the environment asks for."""
+    """For as many random logs as LASTWORD_RUNS says."""
     first = random.SystemRandom().randrange(10**9)
     for seed in range(first, first + int(os.environ.get("LASTWORD_RUNS", "200"))):
         _live_and_check(spark, tmp_path / str(seed), seed)

@@ -62,7 +62,7 @@ def test_any_delivery_is_the_same_table(name: str, tmp_path: Path) -> None:
 @pytest.mark.timeout(14_400)
 @pytest.mark.parametrize("name", [name for name in _FILES if "nokey" not in name])
 def test_sixty_deliveries_are_the_same_table(name: str, tmp_path: Path) -> None:
-    """The same, more often."""
+    """Sixty random deliveries of each recording end with the table of the database."""
     events = lines_of(name)
     expected, chance = _delivered(tmp_path / "once", name, [events], None), random.Random(f"{name} {seed_of_this_run()}")
     for number in range(60):

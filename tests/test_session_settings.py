@@ -387,7 +387,7 @@ def test_a_plain_path_is_one_of_the_local_disk_whatever_the_default_file_system_
 
 
 def test_after_an_optimize_of_another_writer_all_readers_see_the_same(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
-    """Or an error that says what happened: never two truths."""
+    """Or all of them raise an error that says what happened."""
     with _session(spark, _HOSTILE["other files"]):
         topic = _lived(spark, logs, "optimized")
         before = _shown(topic.latest())

@@ -41,7 +41,7 @@ def test_tables_of_one_topic_are_right_in_the_end(tmp_path: Path) -> None:
 @pytest.mark.torture
 @pytest.mark.timeout(14_400)
 def test_many_tables_are_right_in_the_end(tmp_path: Path) -> None:
-    """The same, many times: each source has a topic of its own."""
+    """As the test above, many times; each source has a topic of its own."""
     first = seed_of_this_run()
     for number in range(2_000):
         live_alone(first + number, KINDS[number % len(KINDS)], tmp_path / str(number))

@@ -54,7 +54,7 @@ def test_a_purge_that_is_not_complete_says_what_remains_and_never_the_key() -> N
 
 
 def test_an_aborted_cleaning_names_the_partitions_that_were_paused_or_none() -> None:
-    """None when the cleaner is told to stop: then no other partition is planned anew either."""
+    """It names none if the cleaner is told to stop, so that no other partition is planned again."""
     assert CleaningAborted("two were paused", [1, 3]).paused == {1, 3}
     assert CleaningAborted("the service stops").paused == frozenset()
 

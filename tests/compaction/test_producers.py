@@ -147,7 +147,7 @@ def test_a_transaction_of_an_older_epoch_is_left_open_before_a_newer_one() -> No
 
 
 def test_an_open_transaction_keeps_its_producer_known_however_old_it_is() -> None:
-    """Or nobody could end it."""
+    """Otherwise nobody could end the transaction."""
     holding = applied(
         _STATE, partition=0, producer_id=7, epoch=3, sequence=10, transactional=True, control=None, offset=50, appended_ms=1_000
     )
@@ -167,7 +167,7 @@ def test_sequences_begin_again_at_0_after_the_last_of_32_bits() -> None:
 
 
 def test_the_last_stable_offset_is_the_first_offset_of_the_earliest_open_transaction() -> None:
-    """Of this partition; without one it is the log end."""
+    """It is counted by partition; without an open transaction it is the log end."""
     states = [
         ProducerState(partition=0, producer_id=1, epoch=0, last_sequence=0, last_appended_ms=0, open_first_offset=40, open_since_ms=5),
         ProducerState(partition=0, producer_id=2, epoch=0, last_sequence=0, last_appended_ms=0, open_first_offset=30, open_since_ms=6),
@@ -195,7 +195,7 @@ def test_open_transactions_are_told_of_all_their_partitions_the_oldest_first() -
 
 
 def test_a_transaction_below_the_log_start_is_not_open_and_begins_anew() -> None:
-    """Of producer 7 in partition 0.
+    """Producer 7 has one in partition 0, whose records were all deleted.
 
     ```
      offset      40   41   42            log start 42: nothing of it is left

@@ -29,7 +29,7 @@ def test_a_partition_is_unread_from_the_slowest_reader_on() -> None:
 
 
 def test_files_are_kept_since_the_reader_that_was_not_seen_for_longest() -> None:
-    """Of those that pin anything."""
+    """Readers that have expired do not count."""
     readers = [reader("a", 5, seen_ms=30), reader("b", 7, seen_ms=60)]
     assert [oldest_seen_ms(readers, now_ms) for now_ms in (90, 130, 160)] == [30, 60, None]
 

@@ -68,7 +68,7 @@ def test_a_text_without_a_secret_stays_as_it_is(text: str) -> None:
 
 
 def test_settings_that_are_secrets_are_told_by_their_names() -> None:
-    """Of Kafka, Hadoop, the clouds and registries."""
+    """Kafka's, Hadoop's, those of clouds and of schema registries."""
     secret = [
         "kafka.sasl.jaas.config",
         "ssl.key.password",
@@ -86,7 +86,7 @@ def test_settings_that_are_secrets_are_told_by_their_names() -> None:
 
 
 def test_an_event_has_no_secret_in_it(caplog: pytest.LogCaptureFixture) -> None:
-    """Neither under its name nor in the text of an error."""
+    """Log events hide a secret under its own name and inside the text of an error."""
     with caplog.at_level(logging.INFO):
         logger("service").info("source failed", error=f"Invalid value {_JAAS}", password="hunter2", topic="fruit")  # noqa: S106
     assert "hunter2" not in caplog.text

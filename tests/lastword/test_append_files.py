@@ -47,14 +47,14 @@ def topic(tmp_path: Path) -> ArrowTopic:
 
 @pytest.mark.parametrize("frame", [_ROWS, pd.DataFrame(_ROWS), pl.DataFrame(_ROWS), pa.Table.from_pylist(_ROWS)], ids=type)
 def test_a_frame_becomes_records(topic: ArrowTopic, frame: Any) -> None:
-    """Whatever library it is of; the columns of the table are known from then on."""
+    """Frames of each library give the same records, and the columns of the table are known afterwards."""
     assert topic.append(frame, **_WORDS).record_count == 3
     assert log(topic) == _RECORDS
     assert topic.table().to_pylist() == [{"id": 2, "status": "new"}]
 
 
 def test_categories_are_texts(topic: ArrowTopic, tmp_path: Path) -> None:
-    """Of pandas, of Polars, whose texts are views, and of the files that they write."""
+    """In frames of pandas and Polars, in string views, and in the files that both write."""
     texts = {"id": ["a", "b"], "c": ["x", None]}
     polars = pl.DataFrame(texts, schema={"id": pl.String, "c": pl.Categorical})
     polars.write_parquet(tmp_path / "a.parquet")
@@ -159,7 +159,7 @@ def test_change_events_are_read_line_by_line(topic: ArrowTopic, tmp_path: Path) 
 
 
 def test_a_schema_gives_texts_their_types(topic: ArrowTopic, tmp_path: Path) -> None:
-    """Of JSON and of CSV; a value that does not fit is a dead letter that names it."""
+    """In JSON and CSV files; a value that does not fit becomes a dead letter that names it."""
     (tmp_path / "a.csv").write_text("id,price,at\n1,1.5,2026-03-01 06:30\nx,2,\n")
     (tmp_path / "a.json").write_text('{"id":2,"price":2.25,"at":"2026-03-01T07:30:00+01:00","note":1}\n{"id":3,"price":1.555}\n')
     schema = "id bigint, price decimal(10,2), at timestamp"

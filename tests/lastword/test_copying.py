@@ -36,7 +36,7 @@ def test_a_copy_in_one_commit_and_in_many_has_the_same_records(tmp_path: Path, c
 
 
 def test_a_copy_of_an_empty_topic_commits_nothing(tmp_path: Path) -> None:
-    """Whatever the size of a commit."""
+    """With any size of a commit."""
     logs = LogDir(str(tmp_path))
     logs.create_topic("fruit", config=_CONFIG)
     assert copy_topic(logs, "fruit", "copy", partitions=2, chunk_bytes=1) == 0

@@ -26,14 +26,14 @@ _IMPORTED = "import sys, lastword; lastword.LogDir; print(sorted({'pyspark', 'py
 
 @pytest.mark.long
 def test_opening_a_log_dir_imports_no_pyspark() -> None:
-    """So that no JVM can be started by it."""
+    """So it cannot start a JVM."""
     done = subprocess.run([sys.executable, "-c", _IMPORTED], cwd=ROOT, capture_output=True, text=True, check=True)  # noqa: S603
 
     assert done.stdout.strip() == "[]"
 
 
 def test_frames_are_those_of_the_engine(spark: SparkSession, tmp_path: Path) -> None:
-    """The same topic through both doors: a path may be a `Path`, and what one appends the other reads."""
+    """With and without Spark the same topic is opened: what one appends the other reads. A location may be a `Path`."""
     plain = LogDir(tmp_path).create_topic("fruit")
     plain.append(rows("lime=1 kiwi=1"))
     by_spark = LogDir(spark, tmp_path).topic("fruit")
@@ -53,7 +53,7 @@ def test_frames_are_those_of_the_engine(spark: SparkSession, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("given", [(), (None, "data"), ("a", "b"), (1,), (object(), "data"), ("a", "b", "c")])
 def test_what_is_no_location_is_refused_with_what_is(given: Any) -> None:
-    """Neither nothing, nor a session that is none."""
+    """An empty location and an object that is no session are refused, and the message says what is allowed."""
     with pytest.raises(UserError, match=r'LogDir takes a location, LogDir\("data"\), or a Spark session and a location'):
         LogDir(*given)
 

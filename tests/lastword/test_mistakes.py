@@ -92,7 +92,7 @@ def test_a_mistake_in_the_configuration_file(tmp_path: Path, text: str, line: st
 
 
 def test_intervals_are_written_in_any_way() -> None:
-    """Of a table as seconds, too; Spark gets the milliseconds of a trigger."""
+    """`every` of a table is read in seconds; a trigger reaches Spark in milliseconds."""
     from lastword.service.table_settings import TableSettings  # noqa: PLC0415  beside what it is compared with
     from lastword.streaming.append.source_settings import trigger_of  # noqa: PLC0415
 

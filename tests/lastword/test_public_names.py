@@ -51,7 +51,7 @@ def test_files_without_their_metadata_have_no_version_and_write_all_the_same(tmp
 
 
 def test_every_error_is_public() -> None:
-    """Whoever calls a method can catch what it raises."""
+    """Each error that a method can raise is importable from `lastword`."""
     found = {name for name, one in vars(errors).items() if inspect.isclass(one) and issubclass(one, Exception)}
 
     assert found <= set(lastword.__all__)

@@ -82,7 +82,7 @@ def test_other_names_are_refused_and_nothing_is_made(dry: LogDir[ArrowTopic], na
 
 
 def test_a_topic_has_1_to_10000_partitions(dry: LogDir[ArrowTopic]) -> None:
-    """Both bounds; a boolean or a fraction is no number of partitions."""
+    """1 and 10,000 are allowed; booleans and fractions are refused."""
     assert dry.create_topic("one").partitions == 1
     assert dry.create_topic("many", partitions=10_000).partitions == 10_000
     refused: list[Any] = [0, -1, 10_001, True, 1.5, "4"]
@@ -326,7 +326,7 @@ def test_a_deleted_topic_is_gone_at_once_and_its_files_stay_for_file_delete_dela
 
 
 def test_a_handle_of_a_deleted_topic_does_not_touch_its_namesake(dry: LogDir[ArrowTopic]) -> None:
-    """Another topic under the same name is another topic."""
+    """A topic that is created under the same name later is another topic."""
     old = dry.create_topic("fruit")
     assert old.partitions == 1
     dry.delete_topic("fruit")
@@ -358,7 +358,7 @@ def test_two_deleted_topics_of_one_name_are_purged_each_in_its_time(dry: LogDir[
 
 
 def test_records_of_a_deleted_topic_do_not_come_back_under_its_name(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
-    """Neither from Delta's caches nor from the trash: offsets begin at 0 again."""
+    """They come neither from Delta's caches nor from deleted files: offsets begin at 0 again."""
     logs.create_topic("fruit", config=_COMPACT).append(rows("grape=1 lime=1"))
     at(0, logs).delete_topic("fruit")
     topic = logs.create_topic("fruit", config=_COMPACT)

@@ -59,7 +59,7 @@ def test_without_a_path_it_is_asked_for_and_all_that_is_wrong_is_said_at_once() 
 
 @pytest.mark.parametrize(("streaming", "begin"), [(True, "latest"), (False, "earliest"), (None, "earliest")])
 def test_names_are_taken_in_any_case_and_defaults_are_those_of_the_kafka_source(streaming: bool | None, begin: str) -> None:  # noqa: FBT001  as above
-    """Where nothing is said, a stream begins at its end and a batch at its beginning; storage options are handed on without `storage.`."""
+    """A stream begins at the end, a batch at the beginning; storage options are passed on without `storage.`."""
     assert SourceOptions.parse({"PATH": "data/fruit"}, streaming=streaming).starting_offsets == begin
     given = {
         "path": "data/fruit",

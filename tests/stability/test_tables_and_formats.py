@@ -129,7 +129,7 @@ def test_a_schema_of_a_registry(tmp_path: Path, golden: Golden, registry: str) -
 
 
 def test_what_a_typed_table_says_of_itself(tmp_path: Path, golden: Golden) -> None:
-    """Whose it is stands in a property, its position in transaction versions: neither goes when Delta deletes old commits."""
+    """A property names its topic, transaction versions hold its position: both outlive old commits."""
     with frozen_clock(T0):
         topic = LogDir(tmp_path / "data").create_topic("fruit", config=EAGER)
         for prices in ("lime=1 kiwi=1", "lime=2 kiwi=∅"):
@@ -150,7 +150,7 @@ def test_the_samples_of_the_status_page(tmp_path: Path, golden: Golden) -> None:
 
 
 def test_the_settings_of_the_service_stay_with_the_log_dir(tmp_path: Path, golden: Golden) -> None:
-    """As they were written in its file; whoever opens the log.dir without settings has them."""
+    """They are kept as they were in the file; a process that opens the log.dir without settings uses them."""
     LogDir(tmp_path, settings={"log.retention.hours": "24", "log.cleaner.threads": 2}).keep_settings()
     golden.check("formats/settings.json", json.loads((tmp_path / ".settings.json").read_text()))
 

@@ -72,7 +72,7 @@ def test_a_commit_of_the_log_that_is_empty_is_no_older_log(topic: ArrowTopic, *,
 
 
 def test_a_commit_of_the_dead_letters_that_is_empty_is_not_none(topic: ArrowTopic) -> None:
-    """Whoever reads them, whoever adds some, and whoever lets old ones expire."""
+    """Reading, adding and expiring dead letters all notice a commit file that a power loss left empty."""
     letters = topic.log.paths.dead_letters
     _newest_commit(topic, "dead_letters").write_bytes(b"")
     more = written_letters(letters, "q", 2, {"raw": "y"})

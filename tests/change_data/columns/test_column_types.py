@@ -501,7 +501,7 @@ def test_a_connect_type_is_a_type_with_an_encoding(schema: dict[str, Any], data_
 
 
 def test_the_row_of_an_envelope_is_its_field_after() -> None:
-    """So the schema of a whole event can be given."""
+    """A schema may describe a whole event; its field `after` then gives the columns of the row."""
     row = {"type": "struct", "optional": True, "name": "s.t.Value", "fields": [{"type": "int32", "optional": False, "field": "id"}]}
     fields = [{**row, "field": "before"}, {**row, "field": "after"}, {"type": "string", "field": "op"}]
 

@@ -49,7 +49,7 @@ def test_the_key_of_one_column_is_its_text(data_type: str, key: bytes, found: ob
 
 
 def test_the_key_of_several_columns_is_an_object_of_them() -> None:
-    """Of those the value may have some; null and the empty text are two."""
+    """Key columns may be in the value, too. A null and an empty text make two different keys."""
     columns = _columns("tenant string, id bigint", "id bigint, v int")
     keys = [b'{"id":1,"tenant":""}', b'{"id":1,"tenant":null}']
     assert _rows(keys, ['{"id":1,"v":2}', '{"id":1}'], columns) == [

@@ -146,7 +146,7 @@ def test_a_key_from_the_columns_of_the_row() -> None:
     ],
 )
 def test_each_connector_has_its_position(source: dict[str, Any], order: tuple[int, ...], identity: str) -> None:
-    """That of the commit is the order; the identity tells the events of a commit apart."""
+    """The position of the commit is the order; the rest of it tells the events of one commit apart."""
     (text,) = _read(({"id": 1}, {"after": {"id": 1}, "op": "u", "source": {**source, "name": "shop/1"}})).sequence
     found = SourcePosition.of(text)
     assert (found.scope, found.order) == (f"@{source['connector']}.shop%2F1:", ".".join(f"{part:020}" for part in order) + ".1")
@@ -171,7 +171,7 @@ def test_the_row_of_a_snapshot_is_before_a_change_at_its_position(source: dict[s
 
 
 def test_sql_server_has_texts_for_positions() -> None:
-    """Of fixed width, so they order as they are; each database is a scope of its own."""
+    """They have a fixed width, so comparing the texts compares the positions; each database is a source of its own."""
     source: dict[str, Any] = {"connector": "sqlserver", "name": "s", "db": "d", "schema": "dbo", "table": "t"}
     source |= {"commit_lsn": "00000027:00000ac0:0002", "change_lsn": "00000027:00000AC0:0001", "event_serial_no": 1}
     (found,) = _read(({"id": 1}, {"after": {"id": 1}, "op": "u", "source": source})).sequence
@@ -234,7 +234,7 @@ def test_a_sequence_that_is_given() -> None:
 
 
 def test_a_deletion_has_the_sequence_of_the_row_before_it() -> None:
-    """Where that was left out, as under REPLICA IDENTITY DEFAULT, it is not known."""
+    """If the event leaves out `before`, as under REPLICA IDENTITY DEFAULT, the sequence is not known."""
     envelope = Envelope(sequence=("after.version",))
     events = [({"id": 1}, {"before": before, "after": None, "op": "d"}) for before in ({"id": 1, "version": 4}, {"id": 1}, None)]
     assert _read(*events, envelope=envelope).sequence == [f"{4:020}", "", ""]

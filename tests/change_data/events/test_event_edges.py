@@ -139,7 +139,7 @@ def test_keys_of_another_serializer_than_the_values(envelope: Envelope, key: byt
 
 
 def test_a_mongodb_update_without_its_document_names_the_setting() -> None:
-    """Of another connector there is no such setting."""
+    """The message names the connector's setting; for other connectors it does not."""
     mongodb = {"connector": "mongodb", "ts_ms": 1, "ord": 1}
     (first, second) = _refusals(change("u", 1, mongodb), change("u", 1, 5), envelope=Envelope())
     assert first is not None
@@ -317,7 +317,7 @@ def test_a_deletion_whose_own_key_has_null_is_refused_unless_its_row_is_whole(en
 
 @pytest.mark.parametrize("op", ["u", "d"])
 def test_a_column_of_the_key_that_was_left_out_makes_no_key(op: str) -> None:
-    """Of a deletion and an update; with the row before the change its value is known."""
+    """A deletion or update whose placeholder stands in a key column is refused, unless the row before has the value."""
     left_out = {"id": 1, "doc": "__debezium_unavailable_value", "v": 1}
     envelope = Envelope(key=("id", "doc"))
     event = change(op, 1, 1, left_out) if op == "u" else change(op, 1, 1, before=left_out)
@@ -398,13 +398,13 @@ def test_a_number_that_nothing_can_compute_with_is_one_dead_letter(envelope: Env
     ],
 )
 def test_settings_of_an_envelope_that_would_do_nothing_are_refused(settings: dict[str, Any], message: str) -> None:
-    """Or that are no names and texts."""
+    """Settings that would have no effect are refused, and so are values of a wrong type."""
     with pytest.raises(InvalidConfiguration, match=re.escape(message)):
         Envelope(**settings)
 
 
 def test_a_framed_key_has_the_type_of_its_schema() -> None:
-    """So its decimals are their shortest text, as in any other key."""
+    """A decimal in an Avro key is written as its shortest text, as in a JSON key."""
     (row,) = _framed(Envelope(), (b'd{"id":"Mg=="}', _EVENT))
     assert row["key"] == b'{"id":"0.5"}'
 

@@ -224,7 +224,7 @@ def test_headers_of_lines_are_texts_or_json() -> None:
 
 
 def test_a_batch_without_headers_of_these_names_has_none_to_read() -> None:
-    """Whatever Arrow's layout of the column is."""
+    """If no record has one of the headers, none is read, in each of Arrow's layouts of the column."""
     kinds = (HEADERS, pa.large_list(pa.struct({"key": pa.large_string(), "value": pa.string()})))
     for kind in kinds:
         column = pa.array([None, [], [{"key": "h", "value": b"1" if kind is HEADERS else "1"}]], kind)

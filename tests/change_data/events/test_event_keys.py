@@ -76,7 +76,7 @@ def test_a_key_in_canonical_form(key: bytes, canonical: bytes) -> None:
 
 @given(st.decimals(allow_nan=False, allow_infinity=False, places=None), st.integers(0, 3))
 def test_numbers_are_one_key_if_they_are_equal(number: Decimal, zeros: int) -> None:
-    """Whatever their zeros; and what they are worth is kept."""
+    """`1.50` and `1.5` are one key; all digits that change the value are kept."""
     text = f"{number:f}" + ("" if "." in f"{number:f}" else ".") + "0" * (zeros + 1)
     canonical = canonical_key(f'{{"id":{text}}}'.encode())
     assert canonical == canonical_key(f'{{"id":{number:f}}}'.encode()) or "." not in f"{number:f}"
@@ -159,6 +159,6 @@ def test_a_decimal_of_a_key_is_the_same_under_each_scale() -> None:
     ],
 )
 def test_a_key_that_does_not_fit_its_schema_is_refused(schema: Any, payload: Any, message: str) -> None:
-    """That event alone becomes a dead letter."""
+    """Only the event with this key becomes a dead letter."""
     with pytest.raises(NoEvent, match=message):
         canonical_key(_wrapped(schema, payload))

@@ -139,7 +139,7 @@ def test_a_line_that_is_no_object_is_malformed_and_says_why(line: bytes, why: st
     ],
 )
 def test_a_document_is_one_object_or_an_array_of_them(text: str, encoding: str, rows: list[str]) -> None:
-    """Whatever it is encoded in."""
+    """A multi-line JSON file holds one object or an array of objects, in any supported encoding."""
     assert [row.text.decode() for row in json_document(text.encode(encoding), encoding)] == rows
 
 
@@ -217,7 +217,7 @@ def test_what_a_source_says_of_an_event_stands_before_what_the_envelope_says() -
 
 @pytest.mark.parametrize("text", ['{"id":1e99999999999999999999}', f'{{"id":[{"1" * 5000}]}}'])
 def test_a_number_that_cannot_be_computed_with_is_no_key(text: str) -> None:
-    """Of one column or of several."""
+    """NaN and infinity are refused in a key of one column and of several."""
     fields = fields_of_row(text.encode())
     for key in (["id"], ["id", "other"]):
         with pytest.raises(NoEvent, match=r"the key's column id = .*: it cannot be a key"):

@@ -89,7 +89,7 @@ def test_rows_are_objects_of_their_columns() -> None:
 
 
 def test_a_text_has_no_quotes() -> None:
-    """Of a value that is one column alone."""
+    """If the value is one column, its text is stored without JSON's quotes."""
     columns = pa.array(['a"', None]), pa.array([1, None], _INSTANT), pa.array([b"\xff", None]), pa.array([7, None]), pa.array([True, None])
     expected = ['a"', "1970-01-01T00:00:00.000001Z", "/w==", "7", "true"]
     assert [plain_texts(column).to_pylist() for column in columns] == [[text, None] for text in expected]

@@ -124,7 +124,7 @@ def test_a_value_of_a_column_is_its_text(value: pa.Array, text: str) -> None:
 
 
 def test_a_record_has_the_time_of_a_column() -> None:
-    """Of a timestamp in any unit, or of milliseconds; the column need not be one that JSON has a form for."""
+    """The column is a timestamp of any unit, or a number of milliseconds; it need not be part of the value."""
     nanoseconds = pa.array([10**18 + 1, None], pa.timestamp("ns", "UTC"))
     rows = pa.record_batch({"id": pa.array([1, 2]), "at": nanoseconds, "ms": pa.array([1_772_346_600_000, None])})
     assert _typed(rows, columns="id", timestamp="ms") == ['1 = {"id":1} at 1772346600000', '2 = {"id":2}']
@@ -197,7 +197,7 @@ def test_a_truncate_needs_a_sequence(sequence: list[str], values: dict[str, Any]
 
 
 def test_rows_of_which_none_is_a_truncate_have_no_event() -> None:
-    """Whatever else they are."""
+    """Batches without a TRUNCATE row have no `event` column."""
     rows = [{"id": 1, "op": "u", "n": 1}, {"id": 2, "op": None, "n": None}]
     assert _typed(rows, value="op", sequence="n", truncate="op = 't'") == [f"1 = u by {1:020}", "2 = ∅ by ∅"]
 
@@ -363,7 +363,7 @@ def test_rows_of_text_become_records(given: dict[str, Any], expected: list[str])
     ],
 )
 def test_an_expression_sees_a_text(value: str, text: str | None) -> None:
-    """That of a string, and other JSON as Spark writes it."""
+    """Without a schema an expression sees a JSON string without its quotes, and other JSON as Spark writes it."""
     condition = "v IS NULL" if text is None else f"v = '{text}'" if "\n" not in text else "v > 'a' AND v < 'b'"
     assert _json(f'{{"id":1,"v":{value}}}', value="id", tombstone=condition) == ["1 = ∅"]
 
@@ -381,7 +381,7 @@ def test_a_row_of_text_has_the_time_of_a_column() -> None:
 
 @pytest.mark.parametrize("timestamp", ["", "at"])
 def test_a_refused_row_keeps_its_text(timestamp: str) -> None:
-    """Whatever is wrong with it, and whether or not the rows have a time of their own."""
+    """Each reason for a refusal keeps the text of the row, with and without a timestamp column."""
     lines = ['{"id":1,"n":"x","at":null}', '{"id":1e99999999999999999999,"n":1}', '{"id":3,"n":{"a": 1}}', '{"id":4,"n":4}']
     rows = [
         *(RowText(text=line.encode(), fields=fields_of_row(line.encode())) for line in lines),

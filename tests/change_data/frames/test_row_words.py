@@ -87,7 +87,7 @@ def test_a_setting_that_is_not_allowed_is_named(given: dict[str, Any], message: 
     ],
 )
 def test_settings_that_exclude_or_need_each_other_are_named(given: dict[str, Any], message: str) -> None:
-    """Whatever the rows are."""
+    """Combinations that are not allowed are refused before any row is read."""
     with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
         row_words({"key": "id", **given})
 

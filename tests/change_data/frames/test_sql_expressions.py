@@ -234,7 +234,7 @@ def test_a_column_by_itself(text: str, column: str) -> None:
 
 
 def test_the_columns_of_an_expression() -> None:
-    """Whatever their types are."""
+    """The names of all columns that an expression uses are found."""
     assert columns_in("NOT current_date IN (a, 'x') OR a") == ["current_date", "a"]
     assert columns_in("a > 1 AND NOT `b c` OR CAST(d AS INT) IN (1)") == ["a", "b c", "d"]
     with pytest.raises(WrongExpression, match=r"^a = : the end cannot be read here"):

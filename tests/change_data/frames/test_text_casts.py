@@ -102,7 +102,7 @@ def test_not_a_number_is_a_number() -> None:
 
 @pytest.mark.parametrize("data_type", [pa.list_(pa.int8()), pa.struct([("a", pa.int8())]), pa.null()], ids=str)
 def test_a_type_with_parts_has_no_text(data_type: pa.DataType) -> None:
-    """It is told before a text is read."""
+    """Struct, array and map columns cannot be cast from text; this is reported before any text is read."""
     assert not can_cast_text(data_type)
     with pytest.raises(ValueError, match=r"^no cast of a text to (list|struct|null)"):
         cast_texts(pa.array(["1"]), data_type)

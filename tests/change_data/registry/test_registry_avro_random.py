@@ -95,7 +95,7 @@ def test_what_fastavro_writes_is_read_back(data: st.DataObject) -> None:
 
 @given(st.floats(width=32, allow_nan=False, allow_infinity=False, allow_subnormal=False))
 def test_floats_have_their_shortest_number(value: float) -> None:
-    """The same as numpy finds."""
+    """The shortest text of a float is the one that numpy finds."""
     assert shortest_float(value) == float(str(np.float32(value)))
 
 

@@ -155,7 +155,7 @@ def test_references_within_and_between_schemas() -> None:
 
 
 def test_all_of_is_a_struct_with_the_fields_of_all() -> None:
-    """Wherever the parts are."""
+    """The parts of `allOf` may be inline, in definitions or in other schemas."""
     schema = {
         "title": "Whole",
         "allOf": [{"$ref": "base.json"}, {"properties": {"b": {"type": "string"}}}],

@@ -258,7 +258,7 @@ def test_what_is_no_time_is_refused(raw: object) -> None:
 
 @pytest.mark.parametrize(("raw", "ratio"), [(0, 0.0), (1, 1.0), ("0.25", 0.25), ("1e-1", 0.1), (0.5, 0.5)])
 def test_a_ratio_is_a_number_from_0_to_1(raw: object, ratio: float) -> None:
-    """Both ends included."""
+    """0 and 1 are allowed."""
     assert ratio == value_of("min.cleanable.dirty.ratio", raw)
 
 
@@ -379,7 +379,7 @@ def test_the_number_of_partitions_is_no_setting(key: str) -> None:
 
 
 def test_a_topic_may_not_override_what_belongs_to_the_service() -> None:
-    """Neither a setting of the service nor a broker synonym."""
+    """Settings of the service, and broker synonyms, are refused in a topic's configuration."""
     assert refusals({"log.cleaner.threads": 2, "log.retention.hours": 1}) == {
         "log.cleaner.threads": "a setting of the service, not of one topic",
         "log.retention.hours": "a service-wide default; for one topic the key is retention.ms",
@@ -456,7 +456,7 @@ def test_hours_and_minutes_are_whole_numbers_in_that_unit() -> None:
 
 
 def test_a_topic_ignores_the_services_own_settings_among_the_defaults_but_not_their_mistakes() -> None:
-    """So the whole of a service's settings can be given as defaults."""
+    """All settings of a service can be given as defaults of its topics; wrong values among them are reported."""
     assert parse_topic_config({}, defaults={"log.cleaner.threads": 4}) == parse_topic_config({})
     assert list(refusals({}, defaults={"log.cleaner.threads": 0})) == ["log.cleaner.threads"]
 
@@ -563,7 +563,7 @@ def test_overrides_are_stored_as_canonical_texts_in_the_order_of_their_keys() ->
 
 
 def test_overrides_that_are_wrong_are_not_stored() -> None:
-    """The same violations as in parsing, of the subject given."""
+    """`alter` reports the same violations as parsing does, under the name of the topic."""
     with pytest.raises(InvalidConfiguration, match=r"invalid configuration of topic t:\n  retention.ms = x"):
         normalize_overrides({"retention.ms": "x"}, subject="topic t")
 

@@ -76,7 +76,7 @@ def test_the_next_append_goes_into_the_active_segment() -> None:
 
 @pytest.mark.parametrize("last", [None, _ACTIVE], ids=["nothing was appended yet", "the last segment is closed"])
 def test_otherwise_it_opens_a_segment_at_the_log_end(last: Segment | None) -> None:
-    """Whose label is that offset."""
+    """The new segment has the log end offset as its base offset."""
     found = next_append(last, config(), partition=3, log_end_offset=900, rolled_offset=900, now_ms=0)
     assert found == ActiveSegment(partition=3, log_end_offset=900, label=900, size_bytes=0, first_timestamp_ms=None)
 

@@ -79,7 +79,7 @@ def test_whole_numbers_order_by_value_whatever_else_is_in_their_batch(numbers: l
 
 
 def test_none_is_the_lowest_of_all() -> None:
-    """None is the lowest of all."""
+    """A sequence of null is lower than any other."""
     assert highest(pa.array([None, None], pa.string())) == "" == highest(pa.array([], pa.string()))
 
 

@@ -125,7 +125,7 @@ def test_a_source_of_one_snapshot_is_left_as_it_is() -> None:
 
 
 def test_a_truncate_without_an_order_is_behind_the_snapshots() -> None:
-    """Of its epoch, in whichever partition."""
+    """It counts as newer than the rows of the snapshots of its epoch, in all Kafka partitions."""
     epochs = SourceEpochs({(_SCOPE, "0"): (Snapshot(position="0040", epoch=1),), (_SCOPE, "1"): (Snapshot(position="0070", epoch=2),)})
     first, ordered = _texts("0 ?45 0 u50").to_pylist()
     assert SourcePosition.of(epochs.truncate_position(first)).order == "0040.1"
@@ -162,7 +162,7 @@ def test_a_snapshot_behind_such_an_epoch_belongs_to_it() -> None:
 
 
 def test_places_of_changes_are_those_behind_a_snapshot() -> None:
-    """Not of its rows; a change of which no commit is known is one."""
+    """Places that have only rows of the snapshot are left out; a change without a known commit counts as a change."""
     texts = pa.concat_arrays([_texts("0 r40 1 r40 1 u45 2 ?50"), pa.array(["0007", ""])])
     begins = {(_SCOPE, partition): "0001/0040.0" for partition in ("0", "1", "2", "3")}
     assert places_of_changes(texts, begins) == {(_SCOPE, "1")}

@@ -151,7 +151,7 @@ def test_the_last_truncates_are_those_of_each_table() -> None:
 
 
 def test_the_highest_orders_of_each_place() -> None:
-    """Of each scope and Kafka's partition; what has no order is left out."""
+    """There is a highest order for each source and Kafka partition; records without an order are ignored."""
     texts = pa.array([_at("5.1", partition="0"), _at("7.1", "9", partition="0"), _at("6.1", partition="1"), _at(""), "3", "4", None])
     found = highest_by_place(texts)
     assert found == {"@mysql.s:0": "@mysql.s:0001/7.1", "@mysql.s:1": "@mysql.s:0001/6.1", "": "4"}
@@ -198,13 +198,13 @@ def test_positions_by_their_parts() -> None:
     ],
 )
 def test_sequences_of_one_form_are_compared_as_they_are(texts: list[str], expected: tuple[str, list[str]] | None) -> None:
-    """Of one scope, with orders of one length; others are read one by one."""
+    """If all are of one source and equally long, the texts are compared together; others one by one."""
     found = commits_of_one_scope(pa.array(texts))
     assert (None if found is None else (found[0], found[1].to_pylist())) == expected
 
 
 def test_kafkas_partition_is_the_last_part() -> None:
-    """Of what has a scope."""
+    """A sequence with a source ends with the Kafka partition."""
     partitions = pa.array(["3", None])
     assert with_partitions(pa.array([_at("5.1"), _at("6.1")]), partitions).to_pylist() == [_at("5.1", partition="3"), _at("6.1")]
     assert with_partitions(pa.array([_at("5.1"), "7"]), partitions).to_pylist() == [_at("5.1", partition="3"), "7"]

@@ -41,7 +41,7 @@ def test_lower_positions_are_kept_once_an_epoch() -> None:
 
 
 def test_a_state_is_the_same_from_the_ledger() -> None:
-    """Whatever it says."""
+    """A state that is written to the ledger and read again is equal."""
     state = SourceState(scope="@a:", since_ms=1, is_retired=True, is_by_lsn=True, lower_epoch=2, lower_example="7.1")
     assert SourceState.of_details(state.to_details()) == state
 

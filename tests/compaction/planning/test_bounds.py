@@ -144,7 +144,7 @@ def test_an_open_transaction_below_the_checkpoint_leaves_nothing_to_clean() -> N
 
 
 def test_a_checkpoint_and_a_last_stable_offset_in_one_segment_leave_nothing_to_clean() -> None:
-    """That segment is clean on one side and excluded on the other."""
+    """The part before the checkpoint is clean, and the part after the last stable offset must not be cleaned."""
     log = drawn("0:10 100:20 300:1* 310", checkpoint=150, stable=160)
     assert _range(log) == (150, 160, 100, "last stable offset")
     found = cleanable_range(log, 0)
@@ -245,7 +245,7 @@ def test_a_partition_that_holds_only_the_row_of_its_log_end_has_nothing_to_clean
 
 
 def test_the_closed_segments_end_where_the_active_one_begins() -> None:
-    """Or at the log end, when there is none."""
+    """If no segment is active, they end at the log end."""
     assert drawn("0:10 100:5* 310").closed_end_offset == 100
     assert drawn("0:10 100:5 310").closed_end_offset == 310
     assert bases(drawn("0:10 1:5* 2").closed_segments) == [0], "one record is enough"

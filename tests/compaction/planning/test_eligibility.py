@@ -117,7 +117,7 @@ def test_a_clean_partition_becomes_eligible_at_its_earliest_horizon() -> None:
 
 
 def test_a_partition_that_an_open_transaction_holds_back_waits_for_nobody_knows_what() -> None:
-    """Neither the active segment nor a lag helps; the horizon of what is clean does."""
+    """The time of its next cleaning is unknown, unless a delete horizon in the clean section expires before."""
     lags = {"max.compaction.lag.ms": "1h", "segment.ms": "1h"}
     for picture in ("0:10@1 | 100:90@5000* 200", "0:10@1 | 100:90@5000 200"):
         assert _eligible(drawn(picture, lags, stable=150)) is None

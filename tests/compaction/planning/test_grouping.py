@@ -88,7 +88,7 @@ def test_a_segment_that_changes_is_written_with_all_that_follow_it_in_its_group(
 
 
 def test_a_segment_is_joined_only_with_at_least_as_many_bytes_as_it_has_itself() -> None:
-    """So a byte is written again a logarithmic number of times: its segment at least doubles each time."""
+    """So each join at least doubles its segment, and a byte is rewritten a logarithmic number of times."""
     assert _written("0:50 100:30 200:20 300", 100, {200}) == [[0, 100, 200]]
     assert _written("0:51 100:30 200:19 300", 100, {200}) == [[200]]
     assert _written("0:51 100:19 200:30 300", 100, {200}) == [[100, 200]]

@@ -171,7 +171,7 @@ def test_one_pass_unblocks_another() -> None:
 
 
 def test_compact_alone_deletes_nothing_by_size_or_time() -> None:
-    """Whatever the limits say."""
+    """Even if retention.ms and retention.bytes are exceeded."""
     assert _gone(drawn("0:100@1 100:1@1* 310", {"retention.ms": 1, "retention.bytes": 0}), 10**15) == []
 
 

@@ -80,7 +80,7 @@ def test_a_week_of_slices_of_a_10_s_trigger_are_few_files_and_no_record_is_writt
 
 @given(st.lists(st.integers(1, 10_000), max_size=60))
 def test_whatever_the_sizes_what_is_left_grows_by_a_tenth_from_slice_to_slice(sizes: list[int]) -> None:
-    """So their number grows with the logarithm of the bytes; and a merge is not followed by another one."""
+    """So the number of slices grows with the logarithm of the bytes, and one merge does not lead to another."""
     left = _after(sizes)
     assert sum(left) == sum(sizes)
     assert _after(left) == left

@@ -89,7 +89,7 @@ def test_a_range_is_cut_at_the_base_of_the_segment_that_does_not_fit_any_more() 
 
 
 def test_the_cut_is_at_the_base_of_that_segment_even_if_its_first_records_are_gone() -> None:
-    """So that the checkpoint is one that no segment is cut by."""
+    """So the checkpoint never lies inside a segment."""
     first, second = drawn("0:1 100:1 200").segments
     found = fit_dirty_range([first, replace(second, first_offset=150, record_count=50)], 0, 200, 100)
     assert _drawn(found) == (0, 100, 100, 1)

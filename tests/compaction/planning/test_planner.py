@@ -259,7 +259,7 @@ def test_a_round_with_no_entry_maps_one_record() -> None:
 
 
 def test_a_partition_with_a_single_record_waits_when_the_entries_are_used_up() -> None:
-    """None left is none left."""
+    """If other partitions have used the whole offset map, even one record has to wait for the next round."""
     logs = _partitions("0:90 100:1* 210", "0:10 | 100:90 101:1* 110")
     assert _waiting(_plan(*logs, entries=100)) == {1: "NO_ROOM"}
     assert _waiting(_plan(*logs, entries=101)) == {}
@@ -373,7 +373,7 @@ def test_force_lifts_quarantine_and_backoff_and_nothing_else() -> None:
 
 
 def test_what_is_known_of_no_producer_is_left_alone_by_force_too() -> None:
-    """Where its transactions end is not known, so anything might be undecided; who paused it or works on it is named all the same."""
+    """If producer state cannot be read, any transaction may be open: `--force` does not clean. Pauses and claims are reported."""
     spoilt = replace(drawn(_DIRTY), unreadable="a file of it is spoilt")
     for given, shown in (
         (None, Obstacle.UNCLEANABLE),

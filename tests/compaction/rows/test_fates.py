@@ -111,7 +111,7 @@ def test_a_batch_has_the_fates_of_its_rows(drawn: tuple[list[Row], Pass, int]) -
 
 @given(_passes())
 def test_without_keys_and_values_the_fates_are_the_same_but_for_what_these_tell(drawn: tuple[list[Row], Pass, int]) -> None:
-    """A record without a key counts as superseded, no tombstone is stamped, and a released record as a tombstone."""
+    """Without keys, a keyless record counts as superseded; without values, no tombstone gets a delete horizon."""
     log, cleaning, first_dirty = drawn
     cleaning = replace(cleaning, released=())
     known = cleaning_pass(log, cleaning, first_dirty=first_dirty)

@@ -100,7 +100,7 @@ def test_without_retention_a_tombstone_goes_with_the_second_cleaning() -> None:
 
 
 def test_a_superseded_tombstone_goes_at_once() -> None:
-    """Whatever its age, stamped or not."""
+    """It is removed at any age, with or without a delete horizon."""
     assert cleaned("0:k=∅ 1:j=∅~99 2:k=1 3:j=∅") == "2:k=1 3:j=∅~10"
 
 

@@ -405,7 +405,7 @@ def test_a_late_event_that_is_much_younger_is_at_a_lower_position(later_ms: int 
 
 
 def test_all_of_a_retired_source_is_late() -> None:
-    """Whatever its position, and nothing of another one."""
+    """Events of a retired source are late at any position; events of other sources are not."""
     log = _Sources(("k", _at(50)))
     retired = {"retired": frozenset({"@a:"})}
     assert _checked(log, ("k", _at(51)), ("x", _at(52)), **retired) == "late late"

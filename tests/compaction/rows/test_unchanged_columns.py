@@ -101,7 +101,7 @@ def test_a_deletion_leaves_the_row_of_a_changed_key_in_a_header() -> None:
 
 
 def test_a_changed_key_takes_the_row_from_the_tombstone_of_the_old_one() -> None:
-    """That of this very change: same position and same new key; a position that is guessed need not be the same.
+    """Only a tombstone of the same change counts: with the same position (if it is known) and the same new key.
 
     ```
     old = ∅, moved to new, at 5     new at 5: long     new at 6, another change: refused     another at 5: refused

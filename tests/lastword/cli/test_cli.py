@@ -305,7 +305,7 @@ def test_verify_of_a_broken_log_says_what_is_wrong_and_ends_with_1(lastword: She
 
 
 def test_a_mistake_is_one_clear_message(lastword: Shell, logs: LogDir) -> None:
-    """Whatever verb it is made with; nothing is changed."""
+    """Each command answers a mistake with one message and changes nothing."""
     logs.create_topic("fruit")
     for words in (("topics", "describe"), ("topics", "delete"), ("records",), ("latest",), ("verify",), ("roll",), ("queries", "list")):
         assert "topic frut does not exist" in lastword.error(UnknownTopic, *words, "frut")

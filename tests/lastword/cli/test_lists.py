@@ -71,7 +71,7 @@ def test_without_a_topic_those_of_all_topics_are_listed(folder: Path, words: str
 
 @pytest.mark.parametrize(("words", "nothing"), _LISTS.items())
 def test_where_there_is_none_one_line_says_so(folder: Path, tmp_path: Path, words: str, nothing: str) -> None:
-    """Of the topic, or of all; as JSON there is no line."""
+    """An empty list of a topic, or of all topics, is one line; with `--json` nothing is printed."""
     LogDir(tmp_path).create_topic("a")
     LogDir(tmp_path).create_topic("b")
 

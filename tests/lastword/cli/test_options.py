@@ -235,7 +235,7 @@ def test_a_copy_knows_the_columns_of_its_source(topic: ArrowTopic, tmp_path: Pat
 
 
 def test_a_setting_without_a_value_is_refused_with_its_place() -> None:
-    """Of several options each is named."""
+    """If several `--config` options are wrong, each one is named."""
     message = _refused("topics", "create", "new", "--config", "a", "--config", "=b")
     assert message.count("write KEY=VALUE") == 2
     assert isinstance(_run("topics", "create", "new", "--config", "a").exception, InvalidConfiguration)

@@ -48,7 +48,7 @@ def _run(folder: Path, *arguments: str, code: int = 0) -> str:
 
 
 def test_the_list_says_what_is_to_be_done(topic: ArrowTopic, tmp_path: Path) -> None:
-    """Of each source, for people and as JSON; describe says the same."""
+    """`sources list` shows for each source what to do, for people and as JSON; `describe` shows the same."""
     shown = _run(tmp_path, "sources", "list", topic.name)
     assert "lastword sources sweep t mysql.shop" in shown
     assert "ordered by source.lsn alone" in shown

@@ -46,7 +46,7 @@ def _pairs(done: Result) -> list[tuple[Any, Any]]:
 
 
 def test_json_lines_have_text_whatever_a_value_holds(run: Callable[..., Result]) -> None:
-    """So that the type of a member is the same for each record; bytes that are no text say so."""
+    """A member of `--json` has the same type in every record; bytes that are not UTF-8 are base64 in an object."""
     shown = _pairs(run("records", "fruit", "--json"))
 
     assert shown == [('{"id": 7}', _SPREAD), ("007", "1.10"), ({"base64": "/w=="}, '"text"'), ("gone", None), ("plain", "no {JSON}")]

@@ -384,7 +384,7 @@ schema = "id bigint"
     ],
 )
 def test_relative_paths_go_by_the_folder_of_the_file(tmp_path: Path, given: str, read: str) -> None:
-    """Wherever the command is given; absolute paths, those of the home directory and URIs are what they are."""
+    """They do not depend on the working directory; absolute paths, `~` and URIs stay as they are."""
     (tmp_path / "conf").mkdir()
     given, read = given.replace("{{", "{").replace("}}", "}"), read.replace("{{", "{").replace("}}", "}").replace("{folder}", str(tmp_path))
     text = _PATHS
@@ -456,7 +456,7 @@ def test_where_http_is_answered_is_checked_and_the_environment_wins(tmp_path: Pa
 
 
 def test_records_are_shown_only_if_the_file_says_so(tmp_path: Path) -> None:
-    """Whatever the address: the page has no login."""
+    """`http.records` decides, at any address, because the page has no login."""
     assert load_settings(_file(tmp_path, '[http]\nlisten = "127.0.0.1:0"\n')).http.records is False
     assert load_settings(_file(tmp_path, "[http]\nrecords = true\n")).http.records is True
     assert "http.records" in _violations(_file(tmp_path, '[http]\nrecords = "perhaps"\n'))
@@ -537,7 +537,7 @@ def test_a_setting_of_a_source_that_would_do_nothing_is_refused(source: dict[str
     ],
 )
 def test_settings_of_a_source_that_are_used_are_taken(source: dict[str, Any]) -> None:
-    """So is a default that is written out."""
+    """A setting whose value is its default is accepted, too."""
     assert len(checked_settings({"sources": [{"name": "files", "topic": "fruit", **source}]}).sources) == 1
 
 

@@ -50,7 +50,7 @@ def test_a_signal_while_spark_starts_is_received_and_pyspark_installs_no_handler
 
 
 def test_what_the_start_of_spark_fails_of_is_raised() -> None:
-    """As it is; the handlers are those of before."""
+    """The error is raised unchanged, and the previous signal handlers are back."""
 
     def failing(**_: object) -> Any:
         message = "no Java"

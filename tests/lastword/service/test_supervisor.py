@@ -141,7 +141,7 @@ def test_the_wait_doubles_to_its_longest_and_is_short_again_after_work_for_as_lo
     ids=lambda error: type(error).__name__,
 )
 def test_a_source_that_cannot_be_started_is_reported_and_started_again_and_the_others_run(bench: Bench, error: Exception) -> None:
-    """Whatever keeps it from starting; it is reported until it has made progress."""
+    """Each cause is reported until the source has made progress."""
     bench.outcomes["made-up"] = [error, error]
     bench.step()
     assert bench.state("other") == (True, 0, "")
@@ -345,7 +345,7 @@ Caused by: py4j.Py4JException: An exception was raised by the Python Proxy. Retu
     ],
 )
 def test_what_a_query_died_of_is_one_line(text: str, said: str) -> None:
-    """Of lastword's own errors the message; of others the class and the message."""
+    """Errors of lastword are shown by their message, others by class and message."""
     assert str(query_error(RuntimeError(text))) == said
 
 

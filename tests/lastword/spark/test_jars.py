@@ -101,7 +101,7 @@ def test_a_bar_counts_the_jars(folder: Path, capsys: pytest.CaptureFixture[str])
 
 
 def test_of_two_processes_one_downloads_and_the_other_waits(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Both end with all jars."""
+    """In the end both have all jars."""
     _be_java(monkeypatch, tmp_path, _DOWNLOADS.format(seconds=2))
     command = [sys.executable, "-c", _RESOLVE, str(tmp_path / "jars.lock")]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]  # noqa: S603
@@ -165,7 +165,7 @@ def test_a_folder_that_cannot_be_written_is_named_with_the_way_out(folder: Path,
 
 
 def test_a_jar_that_is_not_what_the_lock_says_is_not_used(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Neither this time nor the next."""
+    """It is refused when it is downloaded and when it is found later."""
     _be_java(monkeypatch, tmp_path, _DOWNLOADS.format(seconds=0) + "echo more >> lib/kafka-2.0.jar\n")
     for _ in range(2):
         with pytest.raises(UserError, match=r"org.example:kafka:2.0 was downloaded with sha256 .* it is not used"):

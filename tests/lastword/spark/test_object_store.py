@@ -58,7 +58,7 @@ def test_what_only_tunes_the_client_of_spark_is_let_through(key: str) -> None:
     ],
 )
 def test_a_setting_that_would_reach_spark_alone_is_refused_by_name_without_its_value(location: str, key: str, value: str) -> None:
-    """Of the store that holds the log.dir; elsewhere it is Spark's own matter."""
+    """Only for the store that holds the log.dir; for other stores Spark's settings are free."""
     with pytest.raises(InvalidConfiguration) as caught:
         storage_options({key: value}, location)
     assert [one.key for one in caught.value.violations] == [key.replace("bucket.logs.", "")]

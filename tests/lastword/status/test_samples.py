@@ -65,7 +65,7 @@ def test_a_minute_each_for_three_hours_and_ten_minutes_each_for_a_day() -> None:
 
 
 def test_a_sample_is_due_after_a_minute_and_a_topic_that_begins_anew_is_another_one() -> None:
-    """Of all topics together the offsets may fall: one of them was deleted."""
+    """The total of all topics may fall, because a topic was deleted."""
     history = _filled(5)
     assert (history.is_due("plums", NOW_MS), history.is_due("fruit", NOW_MS + 5 * MINUTE_MS - 1)) == (True, False)
     assert history.is_due("fruit", NOW_MS + 5 * MINUTE_MS)
@@ -142,7 +142,7 @@ def test_a_torn_file_does_not_count_wherever_it_was_torn(tmp_path: Path) -> None
 
 
 def test_two_services_in_one_log_dir_leave_each_other_their_files(tmp_path: Path) -> None:
-    """Another one begins with the newest of the others, as samples are of the log; then it has a file of its own."""
+    """A service without a file of its own starts with the newest of the others, then writes its own."""
     first, second = _filled(3), _filled(7)
     _file(tmp_path).save(first, NOW_MS, at_once=True)
     beside = _file(tmp_path, port=9465)
@@ -231,7 +231,7 @@ def _watcher(topic: ArrowTopic, folder: Path, clock: Any) -> Watcher:
 
 
 def test_the_watcher_takes_samples_and_the_next_one_goes_on_with_them(topic: ArrowTopic, tmp_path: Path) -> None:
-    """Of each topic and of all together; the time of cleanings adds up over a restart."""
+    """There are samples of each topic and of all together; cleaning times continue to add up after a restart."""
     now_ms = NOW_MS
     first = _watcher(topic, tmp_path / "data", lambda: now_ms)
     first.look()
@@ -329,7 +329,7 @@ def test_a_chart_has_axes_with_units_and_says_in_words_what_it_shows() -> None:
 
 
 def test_a_sparkline_has_a_few_dozen_points() -> None:
-    """Whatever the number of samples; without any it is a line at the bottom."""
+    """Many samples are thinned out; without samples it is a line at the bottom."""
     for minutes, most in ((0, 0), (2, 1), (50, 49), (300, 60)):
         samples = [_sample(NOW_MS + minute * MINUTE_MS, end_offsets=minute) for minute in range(minutes)]
         lines = list(_draw(draw_sparkline(throughput(samples))).iter(f"{_SVG}polyline"))

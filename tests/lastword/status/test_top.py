@@ -56,7 +56,7 @@ def test_without_a_service_the_log_dir_is_looked_at(tmp_path: Path) -> None:
 
 
 def test_a_service_that_answers_is_asked_and_critical_things_are_an_exit_code(tmp_path: Path) -> None:
-    """The same sentences as on its page; a service of another log.dir is not believed."""
+    """`top` shows the sentences of the status page; an answer about another log.dir is not used."""
     LogDir(str(tmp_path)).create_topic("fruit")
     held = topic(logs=[partition(stable=310)], transactions=(transaction(NOW_MS - 20 * 60_000),))
     watcher: Any = _Fixed(standing(held, log_dir=LogDir(str(tmp_path)).location))
@@ -143,7 +143,7 @@ def test_top_says_which_service_it_could_not_ask_and_ends_with_3(tmp_path: Path,
 
 
 def test_what_answers_and_is_no_service_is_not_believed(tmp_path: Path) -> None:
-    """Another program may have the port: JSON of another kind is no status."""
+    """If another program has the port, its JSON is not taken for a status."""
 
     class Other(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:

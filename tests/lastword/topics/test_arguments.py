@@ -147,7 +147,7 @@ def test_a_reader_begins_at_a_moment_or_at_a_position_of_as_many_partitions(topi
 
 
 def test_a_schema_is_ddl_as_a_text_and_an_isolation_is_one_of_two(topic: ArrowTopic) -> None:
-    """Of a table, and of the SQL query that reads it elsewhere."""
+    """Other values are refused by `table` and by the SQL query for other engines."""
     with pytest.raises(UserError, match="topic fruit: schema = 5: allowed is SQL DDL as a text"):
         topic.table(schema=5)  # type: ignore[arg-type]
     with pytest.raises(UserError, match="isolation 'committed': allowed is read_committed or read_uncommitted"):

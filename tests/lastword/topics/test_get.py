@@ -107,7 +107,7 @@ def test_a_key_of_several_columns_may_be_written_in_any_order(tmp_path: Path) ->
 
 
 def test_a_key_in_two_partitions_needs_a_partition(topic: ArrowTopic) -> None:
-    """As they are two keys."""
+    """A key in two partitions is two keys, so `get` asks which one."""
     _append(topic, partition=1, grape="other")
 
     with pytest.raises(UserError, match=r"the key stands in partitions 0, 1.*name one partition"):

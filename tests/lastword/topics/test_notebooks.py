@@ -71,7 +71,7 @@ def test_a_topic_that_cannot_be_read_says_why_in_one_line(tmp_path: Path) -> Non
 
 
 def test_a_log_dir_is_a_table_of_its_topics(tmp_path: Path) -> None:
-    """Of many only the first are read."""
+    """If there are many topics, only the first ones are read and shown."""
     logs = LogDir(tmp_path, clock=lambda: T0)
     assert logs._repr_html_() == f"<p><b>log.dir</b> {tmp_path}: 0 topics</p><p>none</p>"
     for number in range(61):

@@ -39,7 +39,7 @@ def _logs(tmp_path: Path) -> LogDir[ArrowTopic]:
 
 @pytest.mark.parametrize("name", ['"shop.orders"', "shop.orders", "`shop.orders`"])
 def test_a_topic_with_known_columns_is_a_typed_table(logs: LogDir, name: str) -> None:
-    """Of its newest rows; names with dots may be quoted."""
+    """It has the newest rows; a name with dots may be quoted."""
     rows = logs.sql("select id, price + 1 as more from NAME where id > 0 order by id".replace("NAME", name))
 
     assert rows.to_dicts() == [{"id": 2, "more": Decimal("2.50")}]
@@ -101,7 +101,7 @@ def test_a_value_that_does_not_fit_is_named(logs: LogDir) -> None:
     ],
 )
 def test_a_wrong_query_is_one_line(logs: LogDir, query: str, message: str) -> None:
-    """That names the value and what is allowed; nothing is changed."""
+    """The message names the value and what is allowed; nothing is changed."""
     with pytest.raises(UserError) as raised:
         logs.sql(query)
     assert message in str(raised.value)

@@ -80,7 +80,7 @@ def test_old_ones_and_those_of_a_key_leave_and_the_others_stay(location: str) ->
 
 
 def test_files_that_say_nothing_of_their_time_are_read(location: str) -> None:
-    """Another writer keeps no statistics, or leaves a file without rows; of the others only as many are looked at as people see."""
+    """Files of other writers may have no statistics or no rows; of the others only the newest are read."""
     files = [file for batch in range(3) for file in written_letters(location, "q", batch, {"raw": f"{batch}", "refused_ms": batch * 1000})]
     empty = schema.dead_letter_arrow_schema().empty_table()
     pq.write_table(empty, f"{location}/empty.parquet")

@@ -68,7 +68,7 @@ def test_a_topic_with_kafka_s_partitioner_puts_every_key_where_kafka_s_default_p
 def test_records_without_a_key_are_spread_by_their_value_and_a_replay_spreads_them_alike(
     spark: SparkSession, logs: LogDir[SparkTopic]
 ) -> None:
-    """Both partitioners; a random choice would put a replayed micro-batch elsewhere. Keyed rows beside them go by their key."""
+    """With both partitioners; a random choice would put a replay elsewhere. Records with a key go by their key."""
     drawn = [(None if number % 2 else f"key {number}", f"event {number}") for number in range(400)]
     given = spark.createDataFrame(drawn, "key string, value string")
     for partitioner in ("lastword", "kafka"):

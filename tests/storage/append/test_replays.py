@@ -106,7 +106,7 @@ def test_a_replay_under_other_settings_loses_and_doubles_no_row(
 def test_an_attempt_that_is_overtaken_refuses_by_the_newest_settings(
     made: Callable[[Mapping[str, Any]], ArrowTopic], change: tuple[Mapping[str, Any], Mapping[str, Any]]
 ) -> None:
-    """Another appender commits, and the settings change, between the dead letters and the log: in one process."""
+    """Another appender commits and the settings change after the dead letters are written and before the log is."""
     topic = made(change[0])
     came: list[CrashPoint] = []
 

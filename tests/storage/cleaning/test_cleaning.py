@@ -489,7 +489,7 @@ def test_a_spoilt_ledger_is_named_with_the_ways_out(spark: SparkSession, logs: L
 
 
 def test_nobody_cleans_a_topic_that_the_cleaner_is_kept_away_from(spark: SparkSession, logs: LogDir) -> None:
-    """Whoever keeps it away waits for the round in hand; other topics are cleaned meanwhile."""
+    """Keeping it away waits for the running round; other topics are cleaned meanwhile."""
     topic, other = (logs.create_topic(name, config=_EAGER) for name in ("fruit", "other"))
     for one in (topic, other):
         at(T0, one).append(rows("a=1 a=2"))

@@ -33,7 +33,7 @@ _CREATED = Decision(kind=Kind.CREATE, time_ms=0, details={"topic_id": "id", "par
     ids=["with what it supersedes", "before its horizon", "no other one", "written again since", "a record is none"],
 )
 def test_a_released_tombstone_goes_at_once(before: str, released: list[int], after: str) -> None:
-    """Whatever its horizon, and a reader that has not read it; nothing but a tombstone goes by it."""
+    """It is removed before its horizon and before a registered reader has read it; other records are not affected."""
     assert cleaned(before, now_ms=0, unread=0, released=released) == after
 
 

@@ -252,7 +252,7 @@ def test_a_restore_that_comes_after_the_look_back_is_seen_by_the_plan(spark: Spa
 
 
 def test_the_history_of_the_log_is_read_once_and_how_far_is_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a log that is never cleaned, too: whoever opens it anew begins where somebody has looked."""
+    """Also if the log is never cleaned: another process continues where the history was read to."""
     topic = LogDir(tmp_path).create_topic("fruit", config={"cleanup.policy": "delete", "retention.ms": -1})
     read: list[int] = []
 

@@ -80,7 +80,7 @@ def _pictures(first: int, count: int) -> list[str]:
 
 @pytest.mark.parametrize("policy", ["compact", "delete", "compact,delete"])
 def test_old_slices_of_the_active_segment_become_one_and_nothing_else_changes(tmp_path: Path, policy: str) -> None:
-    """Neither a column of a row, nor base, ages and times of the segment, nor what is said of it but its size and its slices."""
+    """Rows, base offset, age and times of the segment stay; only its size and its number of slices change."""
     log, disk = _topic(tmp_path, {"cleanup.policy": policy})
     disk.append_each(_pictures(100, 14), segment=100, now_ms=5)
     content, [before] = _content(disk), log.snapshot().segments()

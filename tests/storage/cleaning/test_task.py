@@ -176,7 +176,7 @@ class History:
     [pytest.param(seed, marks=[pytest.mark.torture] if seed >= _HISTORIES else []) for seed in range(_MANY_HISTORIES)],
 )
 def test_a_random_history_is_cleaned_as_the_rule_for_one_row_says(tmp_path: Path, seed: int) -> None:
-    """Whatever the stretches, row groups and slices; what is counted is what is gone; a dry run counts the same."""
+    """With any sizes of batches, row groups and slices; the receipt counts what was removed, as a dry run does."""
     chance = random.Random(seed)
     batch_keys, group_rows = chance.choice((1, 3, 2**20)), chance.choice((1, 2, 2**17))
     limits = CleaningLimits(min_batch_keys=batch_keys, row_groups=RowGroupLimits(max_rows=group_rows))
@@ -190,7 +190,7 @@ def test_a_random_history_is_cleaned_as_the_rule_for_one_row_says(tmp_path: Path
 
 
 def test_a_file_of_which_no_row_is_left_is_not_read_again(tmp_path: Path) -> None:
-    """Of four slices the first and the third are superseded whole."""
+    """All rows of the first and third of four slices are superseded."""
     log = DiskLog.create(tmp_path / "log")
     for picture in ("0:a=1 1:b=1", "2:c=1 3:a=2", "4:b=2 5:a=3", "6:a=4 7:b=4"):
         log.append([log.written(rows(picture), segment=0)])

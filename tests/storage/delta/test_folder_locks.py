@@ -36,7 +36,7 @@ def _holder(folder: Path) -> subprocess.Popen[str]:
 
 
 def test_one_at_a_time_holds_the_lock(tmp_path: Path) -> None:
-    """Of threads, too, as each opens the folder for itself."""
+    """Threads exclude each other, too, because each one opens the folder itself."""
     inside, most = list[int](), list[int]()
 
     def work(number: int) -> None:

@@ -268,7 +268,7 @@ def test_files_that_come_back_are_applied_and_a_restore_of_delta_rs_is_read_in_f
 
 
 def test_nothing_new_costs_nothing(log: DiskLog) -> None:
-    """The same snapshot; a commit without files keeps the arrays."""
+    """Without a new commit the snapshot is the same object; a commit without files keeps its arrays."""
     snapshot = log.snapshot()
     followed = _follow(log, snapshot)
     assert followed is not None

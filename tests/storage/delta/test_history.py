@@ -38,7 +38,7 @@ _METADATA = st.builds(
 
 @given(_METADATA)
 def test_commit_metadata_comes_back_from_its_json(metadata: CommitMetadata) -> None:
-    """Whatever the token and the receipts are; one line of JSON."""
+    """Any token and receipts are written as one line of JSON and read back equal."""
     text = metadata.to_json()
     assert CommitMetadata.from_json(text) == metadata
     assert "\n" not in text

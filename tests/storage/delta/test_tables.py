@@ -60,7 +60,7 @@ def _first(monkeypatch: pytest.MonkeyPatch, *outcomes: Exception | Callable[[], 
     ids=lambda error: str(error)[-20:],
 )
 def test_an_error_that_a_second_look_does_not_find_is_none(log: DiskLog, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    """Whatever it says of the table."""
+    """If the table can be opened at the second attempt, the first error is not raised."""
     calls = _first(monkeypatch, error)
     assert open_table(log.location, {}).version() == 2
     assert len(calls) == 2

@@ -30,7 +30,7 @@ def _offsets(*offsets: int) -> pa.Table:
 
 
 def test_a_slice_is_a_file_in_the_folder_of_its_place(tmp_path: Path) -> None:
-    """Whatever the batches; the file says what it holds."""
+    """It is one file for any sizes of the batches, and its footer says what it holds."""
     writer = SliceWriter(str(tmp_path), {}, partition=1, segment=2, slice_=2, codec="zstd")
     writer.write(_offsets(2, 3))
     writer.write(_offsets(7))
@@ -53,7 +53,7 @@ def test_rows_out_of_order_are_refused(tmp_path: Path) -> None:
 
 
 def test_statistics_say_least_greatest_and_nulls_and_nothing_of_keys_and_values(tmp_path: Path) -> None:
-    """Of all columns that the control plane asks for; a column of nulls alone has no bounds."""
+    """They cover the columns that planning reads; a column with nulls alone has no bounds."""
     writer = SliceWriter(str(tmp_path), {}, partition=0, segment=0, slice_=3, codec="zstd")
     writer.write(complete(arrow_rows(rows("3:k=v 4:7.0t4:j=∅~1234"))))
     writer.write(complete(arrow_rows(rows("9:9.0t4:COMMIT~99"))))
@@ -68,7 +68,7 @@ def test_statistics_say_least_greatest_and_nulls_and_nothing_of_keys_and_values(
 
 
 def test_a_row_group_is_bounded_in_rows_and_in_bytes(tmp_path: Path) -> None:
-    """So what a reader holds at a time does not depend on how large values are."""
+    """So the memory of a reader does not depend on the size of values."""
     drawn = arrow_rows(rows(" ".join(f"{n}:k={n}" for n in range(10))))
 
     def groups(table: pa.Table, limits: RowGroupLimits) -> list[int]:
@@ -242,7 +242,7 @@ def test_what_polars_says_of_a_store_has_a_number(tmp_path: Path) -> None:
 
 
 def test_no_rows_are_in_order(tmp_path: Path) -> None:
-    """Another writer may leave a row group without any."""
+    """A row group without rows, as other writers may leave one, passes the check of the order."""
     pq.write_table(_offsets(), tmp_path / "empty.parquet")
     assert check_order(_offsets().column("offset").to_numpy(), 7, "empty.parquet") == 7
     with pq.ParquetWriter(tmp_path / "some.parquet", DATA_SCHEMA) as writer:

@@ -150,7 +150,7 @@ def test_an_option_of_repeated_requests_is_given_as_obstore_has_it(name: str, va
 @pytest.mark.parametrize("name", sorted(object_stores._IGNORED))  # noqa: SLF001  each of them
 @pytest.mark.parametrize("written", ["{}", "aws_{}", "AWS_{}"])
 def test_an_option_that_says_nothing_of_a_conditional_put_is_ignored(name: str, written: str) -> None:
-    """Of locks, renames, the bucket, and what delta-rs and Polars have for themselves."""
+    """Options of locks, renames and the bucket, and those for delta-rs or Polars alone, do not matter for a commit."""
     options = {written.format(name) if written != "AWS_{}" else f"AWS_{name.upper()}": "x"}
     assert store_settings("s3://bucket", options).config == _S3
     _opened("s3", options)
@@ -235,7 +235,7 @@ def test_profiles_of_the_machine_are_asked_when_there_are_no_keys(tmp_path: Path
 
 
 def test_a_profile_without_boto3_is_an_error_that_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where none is named, obstore asks the container and the instance."""
+    """Without a profile obstore asks the container and the instance for credentials."""
     monkeypatch.setitem(sys.modules, "botocore", None)
     for options in ({"AWS_PROFILE": "mine"}, {"AWS_IAM_ROLE_ARN": "arn"}):
         with pytest.raises(UserError, match="boto3, which finds its credentials, is not installed"):

@@ -243,7 +243,7 @@ def test_a_damaged_file_gives_no_row(tmp_path: Path, name: str, content: bytes) 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"no parquet at all", "cut"])
 def test_a_damaged_parquet_file_gives_no_row(tmp_path: Path, content: bytes | str) -> None:
-    """Neither does one of other types, or with columns that nobody expects."""
+    """A file with other types, or with unexpected columns, gives none either."""
     whole = _parquet(tmp_path / "whole.parquet")
     path = _write(tmp_path, "a.parquet", whole[:-20] if isinstance(content, str) else content)
     schema = pa.schema([("k", pa.int64())])
@@ -303,7 +303,7 @@ def test_an_end_of_line_that_is_to_be_something_else_is_said_as_it_is(tmp_path: 
 
 
 def test_a_stream_gives_no_more_bytes_than_it_is_asked_for() -> None:
-    """Of what was put back, too: whoever asks has room for no more."""
+    """Bytes that were put back count, too: the caller has room for no more."""
     source = _PutBackStream(io.BytesIO(b"k,v\n1,2\n"), '"', 4)
     source.put_back(source.read(6))
     assert [source.read(size) for size in (2, 3, -1, 9)] == [b"k,", b"v\n1", b",2\n", b""]

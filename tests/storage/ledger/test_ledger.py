@@ -430,7 +430,7 @@ def test_a_short_ledger_is_not_written_again(ledger: Ledger) -> None:
 
 
 def test_a_ledger_that_the_storage_does_not_take_is_no_topic_that_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever creates the topic may try again."""
+    """If writing the first ledger fails, creating the topic can be tried again."""
 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -178,7 +178,7 @@ def test_several_processes_commit_to_a_log_on_an_object_store(options: dict[str,
     ids=lambda setting: next(iter(setting), "none given"),
 )
 def test_no_setting_of_a_store_lets_two_writers_make_one_version(options: dict[str, str], setting: dict[str, str]) -> None:
-    """Whatever delta-rs was told of locks and renames: the later of two commits that were planned at one version is refused."""
+    """With any option of delta-rs, the later of two commits that were planned at one version is refused."""
     given = {**{name: value for name, value in options.items() if name != "aws_conditional_put"}, **setting}
     log = DiskLog.create(f"s3a://bucket/{uuid.uuid4().hex}", given)
     planned, files = log.snapshot(), [log.written(rows(f"0:{key}=1"), segment=0) for key in "ab"]

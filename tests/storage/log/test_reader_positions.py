@@ -60,7 +60,7 @@ def _topic(tmp_path: Path) -> _Topic:
 
 
 def test_a_reader_that_moves_costs_one_row_and_one_file(topic: _Topic) -> None:
-    """Another process sees where it is and when it was seen."""
+    """Another process sees its position and when it was seen."""
     for number in range(100):
         topic.tell("cache", number, number)
     assert (topic.registrations(), topic.files()) == (1, ["cache.json"])
@@ -72,7 +72,7 @@ def test_a_reader_that_moves_costs_one_row_and_one_file(topic: _Topic) -> None:
 
 
 def test_a_row_is_written_for_half_an_expiration_and_for_another_one(topic: _Topic) -> None:
-    """So the row of a reader that is there is never an expired one; nor when a clock went back."""
+    """So the row of a live reader never looks expired, even if a clock was set back."""
     rows = []
     for now_ms in (0, DAY_MS // 2 - 1, DAY_MS // 2, DAY_MS - 1, DAY_MS, 0, 1):
         topic.tell("cache", 5, now_ms)

@@ -71,7 +71,7 @@ def test_a_split_whose_file_is_gone_from_the_newest_version_is_an_error(topic: A
 
 
 def test_a_topic_without_its_log_says_which_folder_is_asked_for(topic: ArrowTopic) -> None:
-    """Whoever names another folder than that of a topic is told so."""
+    """If a folder is no topic, the message says which folder to give."""
     shutil.rmtree(topic.log.paths.log)
     with pytest.raises(UnknownTopic, match=r"topic fruit does not exist \(no log at .*\): give the folder <log.dir>/<topic>"):
         newest_view(open_log(topic.log.paths.root), "read_committed")

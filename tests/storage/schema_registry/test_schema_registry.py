@@ -335,7 +335,7 @@ def test_a_reference_that_is_missing_makes_the_schema_unknown(registry: Registry
 
 
 def test_a_corrupt_file_of_the_store_is_fetched_again(registry: Registry, tmp_path: Path) -> None:
-    """Whatever is wrong with it: cut, changed, another format, another registry."""
+    """A schema file that is cut, changed, of another format or of another registry is replaced."""
     schema_id = registry.add(RECORD)
     frame, decoder = avro_frame(schema_id, RECORD, {"id": 1}), RegistryDecoder(config_of(registry.url), str(tmp_path))
     decoder.decode(frame)

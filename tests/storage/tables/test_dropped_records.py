@@ -41,7 +41,7 @@ def _offsets(kept: Kept) -> list[int]:
 
 
 def test_the_table_has_no_row_of_a_key_whose_last_record_does_not_fit(tmp_path: Path) -> None:
-    """Neither an older one nor one of nulls; the letter names place, column and value, and the topic's key is not stale by it."""
+    """It keeps no older row and none of nulls; the dead letter names place, column and value; the key is not stale by it."""
     kept = Kept(tmp_path, options=_DROPS)
     kept.append((1, 5), (2, 2), _bad(3))
     done = kept.table.step()
@@ -83,7 +83,7 @@ def test_a_record_that_ends_a_period_and_does_not_fit_begins_none(tmp_path: Path
 
 @pytest.mark.parametrize("point", [CrashPoint.TABLE_COMMIT_PUT, CrashPoint.STEP_TAKEN, CrashPoint.STEP_PLANNED])
 def test_a_step_that_is_taken_again_writes_its_letters_once(tmp_path: Path, point: CrashPoint) -> None:
-    """Whatever kills it, before the commit of the table or behind it."""
+    """A step that was killed before or after the commit of the table is repeated."""
     kept = Kept(tmp_path, options=_DROPS)
     kept.append((1, 5), _bad(2))
     kept.table.step()

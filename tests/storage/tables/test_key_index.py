@@ -31,7 +31,7 @@ def test_all_rows_of_a_key_are_found() -> None:
 
 
 def test_two_keys_whose_hashes_are_the_same_in_one_half_are_two() -> None:
-    """Either half, at the ends of what it holds."""
+    """Keys whose 128-bit hashes agree in the first or second half, also at the ends of the index, stay apart."""
     top = 2**64 - 1
     keys = FileKeys.of(_hashes((5, 1), (5, 2), (6, 1), (0, 0), (top, top), (top, 0)))
     assert _found(keys, _hashes((5, 2))) == [(0, 1)]
@@ -70,7 +70,7 @@ _VALUES: Final[dict[pa.DataType, tuple[object, object]]] = {
 
 @pytest.mark.parametrize("data_type", _VALUES)
 def test_hashes_are_the_same_for_chunks_and_for_slices(data_type: pa.DataType) -> None:
-    """Of all types that keys have."""
+    """For each type that a key can have."""
     made = pa.array([_VALUES[data_type][0], _VALUES[data_type][1], None, _VALUES[data_type][1]], data_type)
     whole = hash_keys(pa.table({"a": made}), by_key=False).first.tolist()
     parts = hash_keys(pa.table({"a": pa.chunked_array([made[:1], made[1:]])}), by_key=False).first.tolist()

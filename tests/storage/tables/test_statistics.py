@@ -98,7 +98,7 @@ def test_the_text_of_a_key_stands_in_no_statistics() -> None:
 
 
 def test_what_statistics_say_of_rows() -> None:
-    """Of a file of ours and of others, whose statistics say less."""
+    """Statistics of our own files, and of other writers' files, which may say less."""
     ours = file_statistics(pa.table({"c": pa.array([1, None]), "price": pa.array([Decimal("1.10")] * 2)}), keys=())
     wide = with_wide_bounds(ours)
     assert (row_count(ours), null_count(ours, "c"), null_count(ours, "other")) == (2, 1, None)

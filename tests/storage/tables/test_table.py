@@ -68,7 +68,7 @@ def test_the_files_of_a_commit_stay_whatever_fails_after_it(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("is_cleaned", [False, True])
 def test_a_checkpoint_right_after_a_commit_is_no_conflict(tmp_path: Path, *, is_cleaned: bool) -> None:
-    """Another process steps on and makes a checkpoint before the first one has looked at its commit; old commits may go, too."""
+    """Another process takes a step and writes a checkpoint before the first one has checked its commit; old commits may be gone."""
     kept = Kept(tmp_path)
     kept.fill(4)
     kept.append((1, 7))
@@ -125,7 +125,7 @@ def test_columns_that_come_in_a_history_are_null_in_rows_before_them(tmp_path: P
 
 @pytest.mark.parametrize("chunk_rows", [1, 100])
 def test_a_tombstone_without_a_row_before_it_says_nothing_of_when_rows_hold(tmp_path: Path, chunk_rows: int) -> None:
-    """Wherever a step ends: the table keeps no tombstones."""
+    """The periods are the same wherever a step ends, as the table keeps no tombstones."""
     kept = Kept(tmp_path, history=True, options=TableOptions(limits=TableLimits(chunk_rows=chunk_rows)))
     kept.table.step()
     kept.append((1, None), time_ms=T0 + 5000)

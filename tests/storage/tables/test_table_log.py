@@ -57,7 +57,7 @@ _HARMFUL: Final[dict[str, Callable[[str], Any]]] = {
 @pytest.mark.parametrize("is_new", [False, True], ids=["the same engine", "a new one"])
 @pytest.mark.parametrize("what", _HARMLESS)
 def test_a_commit_that_changes_no_rows_is_passed_over(tmp_path: Path, what: str, *, vectors: bool, is_new: bool) -> None:
-    """The same rows in other files, or none touched at all."""
+    """A commit that rewrites the same rows, or touches no file, does not stop the next step."""
     kept = _kept(tmp_path, vectors=vectors)
     _HARMLESS[what](kept.location)
     (kept.engine() if is_new else kept.table).step()
@@ -136,7 +136,7 @@ def test_a_vector_that_was_replaced_is_read_again(tmp_path: Path) -> None:
 
 
 def test_a_table_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
-    """Neither a step nor a rebuild writes to it."""
+    """Neither a step nor a rebuild writes to a table of another topic."""
     kept = Kept(tmp_path)
     write_deltalake(kept.location, pa.table({"id": [1]}))
     for ask in (kept.table.step, kept.table.rebuild, kept.table.position):

@@ -177,6 +177,6 @@ def test_a_value_that_does_not_fit_is_an_error_that_names_it_or_null(tmp_path: P
     [("id int", ("_wish",), "columns of the record '_wish'"), ("id int, _Key int", (), "_Key"), ("id int, _valid_to int", (), "_valid_to")],
 )
 def test_names_of_our_columns_are_refused(value: str, records: tuple[str, ...], text: str) -> None:
-    """Whatever their case."""
+    """In any case of their letters."""
     with pytest.raises(UserError, match=text):
         TableLayout(columns=TableColumns(key=columns_of_ddl("id int"), value=columns_of_ddl(value)), record_columns=records)

@@ -64,12 +64,12 @@ def test_a_type_that_is_none_of_ours_is_null(name: object) -> None:
     ],
 )
 def test_timestamps_without_a_zone_are_seen(data_type: pa.DataType, *, expected: bool) -> None:
-    """Wherever they are: readers need the feature timestampNtz."""
+    """At any depth, as readers then need the table feature timestampNtz."""
     assert has_local_times(pa.schema([("a", data_type)])) is expected
 
 
 def test_a_name_like_a_type_is_no_type() -> None:
-    """Of a column that is called timestamp_ntz."""
+    """A column that is called timestamp_ntz does not need the table feature."""
     assert not has_local_times(pa.schema([("timestamp_ntz", pa.string())]))
 
 
@@ -158,7 +158,7 @@ def _pairs(value: Any) -> list[tuple[str, Any]]:
 
 
 def test_without_column_mapping_underscores_stand_for_the_characters(tmp_path: Path) -> None:
-    """So that Polars reads the table; two columns that would have one name are refused."""
+    """So Polars can read the table; two columns that would get one name are refused."""
     kept = Kept(tmp_path, value_ddl=_MAPPED, key_ddl="`k b` bigint", column_mapping=False)
     kept.append((json.dumps({"k b": 1}, separators=(",", ":")), _mapped_row(1)), (json.dumps({"k b": 2}, separators=(",", ":")), {"id": 2}))
     kept.table.step()

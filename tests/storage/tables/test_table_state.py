@@ -170,7 +170,7 @@ def test_statistics_are_not_asked_for(tmp_path: Path) -> None:
 
 
 def test_what_a_commit_did(tmp_path: Path) -> None:
-    """Whose it is, and whether it changes rows, files or the table."""
+    """Which writer it is of, and whether it changes rows, files or the table itself."""
     kept = _stepped(tmp_path, 1)
     ours = TableCommit.of(1, actions_of(kept.location, 1))
     assert (ours.is_ours, ours.is_of_unchanged, ours.changes_rows, ours.changes_files, ours.changes_table) == (

@@ -41,7 +41,7 @@ _ROWS: Final[dict[str, Iterable[int]]] = {
 
 @pytest.mark.parametrize("name", _ROWS)
 def test_a_vector_reads_as_it_was_written(tmp_path: Path, name: str) -> None:
-    """Whatever containers its bitmap has."""
+    """With each kind of container that a roaring bitmap has."""
     rows = BitMap(_ROWS[name])
     written = write_vectors(str(tmp_path), {}, {"a": BitMap(rows)})["a"]
     assert written.cardinality == len(rows)

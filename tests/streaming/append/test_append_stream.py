@@ -185,7 +185,7 @@ def test_arguments_of_a_stream_that_do_not_go_together_are_refused(spark: SparkS
 
 
 def test_a_topic_is_the_mirror_of_one_source_by_one_query(tmp_path: Path) -> None:
-    """Another query, or another source, would give offsets twice."""
+    """Another query, or another source, would assign offsets twice, so it is refused."""
     log = LogDir(tmp_path).create_topic("fruit").log
     log.ledger.append([Decision(kind=Kind.MIRROR, time_ms=0, details={"source": "kafka:fruit", "query": "mirror", "identity": "1"})])
     check_mirror(log, Mirror(source="kafka:fruit"), UpstreamState(identity="1"), query="mirror")
@@ -195,7 +195,7 @@ def test_a_topic_is_the_mirror_of_one_source_by_one_query(tmp_path: Path) -> Non
 
 
 def test_a_micro_batch_that_must_not_be_taken_comes_again(tmp_path: Path) -> None:
-    """Of a query that could not be started, that is stopping, or whose source was made again: nothing is written, nothing is read."""
+    """A query that cannot start, is stopping, or whose source was created again writes nothing and reads nothing."""
     log = LogDir(tmp_path).create_topic("fruit").log
     version, unread = log.snapshot().version, cast("DataFrame", None)
 

@@ -306,7 +306,7 @@ def test_a_column_that_is_left_out_has_to_be_there() -> None:
 
 
 def test_files_with_a_sequence_a_truncate_and_partial_rows(spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path) -> None:
-    """The same by the settings of a source; the table has the key's column, which the value has not."""
+    """The settings of a source give what the flow gives; the table has the key column, which the value lacks."""
     topic = logs.create_topic("users", partitions=2, config=_CONFIG)
     source = FileSource.model_validate(
         {
@@ -437,7 +437,7 @@ def test_framed_values_of_kafka_by_their_columns(spark: SparkSession, logs: LogD
 def test_a_flow_with_a_table_runs_until_it_is_stopped_and_nothing_runs_when_the_table_is_none_of_ours(
     spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path
 ) -> None:
-    """Both queries begin and end together: without the table the appends would run alone."""
+    """If the table is refused, the append query does not start either."""
     topic = logs.create_topic("users", config=_CONFIG)
     _arrive(tmp_path / "in", 0, _CHANGES)
     how: dict[str, Any] = {"keys": ["id"], "sequence_by": "seq", "trigger": {"processingTime": "1 hour"}, "stored_as_scd_type": 1}

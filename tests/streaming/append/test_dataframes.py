@@ -152,7 +152,7 @@ def test_an_append_that_is_overtaken_is_numbered_again(spark: SparkSession, logs
 
 @pytest.mark.parametrize("is_large", [False, True])
 def test_a_batch_call_with_a_wrong_row_leaves_nothing_behind(spark: SparkSession, logs: LogDir[SparkTopic], *, is_large: bool) -> None:
-    """Neither a commit nor a file, on each way."""
+    """No commit and no file, on either path of an append."""
     topic = logs.create_topic("fruit", partitions=2, config=_CONFIG)
     topic._stats.is_large = is_large  # noqa: SLF001
     with pytest.raises(InvalidRecords, match="1 × keyless: key is null"):

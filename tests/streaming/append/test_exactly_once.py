@@ -82,7 +82,7 @@ def test_killed_while_it_writes_each_record_is_in_the_log_once(spark: SparkSessi
 @pytest.mark.torture
 @pytest.mark.timeout(1_800)
 def test_killed_twenty_four_times_over_one_input(spark: SparkSession, tmp_path: Path) -> None:
-    """The same, at random points and occurrences, from a printed seed."""
+    """The application is killed at random points, drawn from a printed seed; each row is appended once."""
     seed = int(os.environ.get("LASTWORD_SEED", random.SystemRandom().randrange(10**6)))
     print(f"LASTWORD_SEED={seed}")  # noqa: T201
     draw = random.Random(seed)

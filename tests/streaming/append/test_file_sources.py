@@ -183,7 +183,7 @@ def test_events_and_parquet_files_that_cannot_be_read_are_named(spark: SparkSess
 def test_a_start_that_fails_says_why_and_leaves_nothing(
     spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path, lines: list[str], case: tuple[dict[str, Any], str]
 ) -> None:
-    """Neither a schema nor a query; the next start is a first one."""
+    """It leaves no schema and no query, so the next start is a first one."""
     settings, said = case
     topic = logs.create_topic("t", config=_COMPACT)
     _write(tmp_path / "in", "1.json", *lines)
@@ -304,7 +304,7 @@ def test_a_column_of_key_value_or_timestamp_must_be_there(
 
 
 def test_a_second_query_that_reads_the_same_files_is_refused_by_name(spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path) -> None:
-    """The same path however it is spelled, by a link too, and a glob or a folder that names a file which was read; nothing is appended."""
+    """The path may be spelled differently, be a link, a glob or a parent folder; nothing is appended."""
     topic = logs.create_topic("t", config=_COMPACT)
     _write(tmp_path / "in", "1.json", '{"k":"a","v":1}')
     _run(spark, topic, _source(tmp_path / "in", name="append"))

@@ -145,7 +145,7 @@ def _live(folder: Path, chance: random.Random) -> None:
 
 @pytest.mark.long
 def test_each_row_of_hostile_folders_is_in_the_log_or_a_dead_letter_once(tmp_path: Path) -> None:
-    """The same seed gives the same folders: LASTWORD_SEED."""
+    """LASTWORD_SEED repeats the folders of a run."""
     chance = random.Random(seed_of_this_run())
     for number in range(60):
         (tmp_path / str(number)).mkdir()
@@ -333,7 +333,7 @@ def test_a_row_whose_key_cannot_be_computed_with_is_a_dead_letter(tmp_path: Path
 
 
 def test_types_are_those_of_the_first_file_that_can_be_read(tmp_path: Path) -> None:
-    """Of a folder in which none can, the message names the first one."""
+    """If no file of a folder can be read, the message names the first one."""
     whole, cut = tmp_path / "b.json.gz", tmp_path / "a.json.gz"
     whole.write_bytes(gzip.compress(b'{"k":"1","n":5}\n'))
     cut.write_bytes(whole.read_bytes()[:-9])

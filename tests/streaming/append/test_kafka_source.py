@@ -166,7 +166,7 @@ def test_a_kafka_topic_that_is_not_there_is_named(spark: SparkSession, logs: Log
 def test_without_mirror_kafka_records_are_hashed_anew_in_kafka_s_order(
     spark: SparkSession, logs: LogDir[SparkTopic], broker: KafkaBroker
 ) -> None:
-    """Another number of partitions; offsets of our own."""
+    """The topic has another number of partitions than Kafka's and its own offsets."""
     broker.create_topic("again", partitions=2)
     broker.produce("again", [Record(number % 2, f"k{number % 2}".encode(), str(number).encode()) for number in range(20)])
     topic = logs.create_topic("fruit", config=_COMPACT)

@@ -113,7 +113,7 @@ def typed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ids=lambda words: " ".join(f"{name}={value}" for name, value in words.items())[:60],
 )
 def test_typed_rows_are_the_same_records(spark: SparkSession, logs: LogDir[SparkTopic], typed: Path, words: dict[str, Any]) -> None:
-    """Of a Parquet source, of a frame of Arrow, of a file, and of a DataFrame of Spark."""
+    """A Parquet source, an Arrow frame, a file and a Spark DataFrame give equal records."""
     python = {name.replace(".", "_"): value for name, value in words.items()}
     source, frame, file, rows = (logs.create_topic(name, config={}) for name in ("source", "frame", "file", "dataframe"))
     _by_source(spark, source, typed, format="parquet", **words)
@@ -212,7 +212,7 @@ _TEXTS: Final[list[tuple[str, bytes, dict[str, Any]]]] = [
 def test_rows_of_text_files_are_the_same_records(  # noqa: PLR0917
     spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path, name: str, data: bytes, words: dict[str, Any]
 ) -> None:
-    """Of a source of CSV or JSON, and of the same file without Spark; rows that are refused are the same dead letters."""
+    """A CSV or JSON source, and the same file without Spark, give equal records and equal dead letters."""
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / name).write_bytes(data)
     source, file = (logs.create_topic(topic, config=_COMPACT) for topic in ("source", "file"))

@@ -37,7 +37,7 @@ def _planner(log: TopicLog, path: Path, *, limit: int = 0) -> Any:
 
 @pytest.mark.parametrize("path", ["in", "in/*.json", "in/a.json"])
 def test_a_folder_that_is_moved_away_is_an_issue_until_it_is_back(log: TopicLog, tmp_path: Path, path: str) -> None:
-    """Of a folder, a glob and a file alike. The next file is read when the folder is back."""
+    """For a folder, a glob and a file alike; when it is back, the next file is read."""
     planner = _planner(log, tmp_path / path)
     first = planner.latest(planner.first(), "q")
     assert (first, source_issue(log.paths.root, "files")) == ('{"files": 1}', "")
@@ -53,7 +53,7 @@ def test_a_folder_that_is_moved_away_is_an_issue_until_it_is_back(log: TopicLog,
 
 
 def test_a_file_in_the_place_of_the_folder_is_an_issue_and_a_query_that_stops_has_none(log: TopicLog, tmp_path: Path) -> None:
-    """Another process, or the next start, finds out for itself."""
+    """When the query stops, its issue is gone; another process or the next start notices it again."""
     planner = _planner(log, tmp_path / "in" / "*.json")
     first = planner.latest(planner.first(), "q")
     (tmp_path / "in").rename(tmp_path / "away")

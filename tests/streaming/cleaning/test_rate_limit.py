@@ -151,7 +151,7 @@ def topic(spark: SparkSession, logs: LogDir) -> Topic:
 
 
 def test_a_round_spends_what_it_reads_before_it_reads_it_and_what_it_wrote_besides(spark: SparkSession, topic: Topic, waits: Waits) -> None:
-    """Both passes and what is written, a row group at a time, and one commit; the next round has nothing to do."""
+    """Both passes and the written row groups are counted one by one; the next round has nothing to do."""
     limit = Spent(RateLimiter(1), waits, waits.seconds)
     before = topic.log.snapshot()
     words = {word.partition(" ")[2] for word in history(topic)}
@@ -194,7 +194,7 @@ def test_a_round_that_is_paused_between_its_row_groups_changes_nothing(spark: Sp
 def test_a_round_that_nobody_wants_any_more_ends_between_its_row_groups(
     topic: Topic, waits: Waits, caplog: pytest.LogCaptureFixture, *, is_deleted: bool
 ) -> None:
-    """Another process has decided so: nothing of the round is committed, and the log says why."""
+    """After a decision of another process nothing of the round is committed, and the log says why."""
     version, root = topic.log.snapshot().version, topic.log.paths.root
 
     def decide() -> None:

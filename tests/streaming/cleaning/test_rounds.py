@@ -159,7 +159,7 @@ def test_a_round_that_waited_for_a_slot_is_planned_when_it_has_it(spark: SparkSe
 
 
 def test_a_round_that_finds_nothing_to_clean_when_it_has_its_turn_does_nothing(logs: LogDir) -> None:
-    """Another process has cleaned meanwhile."""
+    """Another process has cleaned the topic in the meantime."""
     topic = logs.create_topic("cleaned", config=_EAGER)
     at(T0, topic).append(rows("a=1 a=2", timestamp_ms=T0))
     at(T0, topic).roll()

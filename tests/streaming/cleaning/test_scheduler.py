@@ -278,7 +278,7 @@ def test_a_checkpoint_that_cannot_be_written_is_a_failure_and_tried_again_after_
 
 
 def test_a_topic_that_was_deleted_meanwhile_is_no_failure_and_an_unknown_commit_ends_the_tick(tmp_path: Path) -> None:
-    """Whoever goes on after a commit of which nobody knows would do it twice; what else goes wrong holds up no other topic."""
+    """Going on after a commit of unknown outcome could do it twice; other errors do not stop other topics."""
     log, scheduler = LogDir(str(tmp_path)).create_topic("fruit").log, _without_spark()
 
     def raising(error: Exception) -> bool:
@@ -314,7 +314,7 @@ def test_a_topic_that_cannot_be_planned_comes_last(tmp_path: Path) -> None:
 
 
 def test_a_tick_that_is_stopped_as_it_begins_touches_no_topic(spark: SparkSession, logs: LogDir) -> None:
-    """Neither plans nor cleans; the next process finds the topics as they are."""
+    """It neither plans nor cleans."""
     topic = logs.create_topic("fruit", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0})
     at(T0, topic).append(rows("a=1 a=2"))
     at(T0, topic).roll()

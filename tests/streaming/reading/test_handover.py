@@ -126,14 +126,14 @@ def _hand_over(spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path, mo
 
 @pytest.mark.timeout(600)
 def test_bootstrap_and_tail_meet_beside_a_writer(spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path) -> None:
-    """Whatever the moment: the folded result is the last words, no record twice, none missing."""
+    """At any moment of a writer the rows of both together are complete, without a record twice."""
     _hand_over(spark, logs, tmp_path, moments=3)
 
 
 @pytest.mark.torture
 @pytest.mark.timeout(3_600)
 def test_bootstrap_and_tail_meet_at_fifty_moments(spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path) -> None:
-    """The same, longer."""
+    """As the test above, at fifty moments and with kills."""
     _hand_over(spark, logs, tmp_path, moments=50)
 
 

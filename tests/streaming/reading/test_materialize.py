@@ -153,7 +153,7 @@ def test_a_table_that_was_overtaken_says_so_until_it_is_rebuilt(topic: SparkTopi
 
 
 def test_a_paused_table_ends_the_query(topic: SparkTopic, tmp_path: Path) -> None:
-    """As it does without Spark."""
+    """With Spark as without it."""
     append(topic, "a=1")
     catch_up(topic, tmp_path / "table")
     topic.pause_table(str(tmp_path / "table"))
