@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from compose_spec.models import ComposeSpecification
 
 from lastword.service.settings import load_settings
 from lastword.spark.object_store import storage_options
@@ -23,10 +24,15 @@ def compose() -> dict[str, Any]:
     return found
 
 
+def test_it_is_a_compose_file(compose: dict[str, Any]) -> None:
+    """By a model of the Compose Specification: unknown members and wrong types are errors."""
+    assert set(ComposeSpecification.model_validate(compose).services or ()) == set(compose["services"])
+
+
 def test_every_file_volume_and_service_that_is_named_is_there(compose: dict[str, Any]) -> None:
     """Mounted files, named volumes, dependencies; images by version."""
     services = compose["services"]
-    assert {"kafka", "spark-master", "spark-worker-1", "spark-worker-2", "lastword", "minio", "prometheus", "grafana"} <= set(services)
+    assert {"kafka", "spark-master", "spark-worker-1", "spark-worker-2", "lastword", "store", "prometheus", "grafana"} <= set(services)
     for name, service in services.items():
         for mounted in service.get("volumes", ()):
             source = mounted.split(":")[0]
@@ -35,7 +41,7 @@ def test_every_file_volume_and_service_that_is_named_is_there(compose: dict[str,
         for port in service.get("ports", ()):
             assert port.startswith("127.0.0.1:"), (name, port)
         if "build" not in service:
-            assert re.search(r":(v?\d|RELEASE)", service["image"]), name
+            assert re.search(r":v?\d+\.\d+\.\d+$", service["image"]), name
 
 
 def test_the_service_finds_in_the_network_what_its_configuration_names(compose: dict[str, Any]) -> None:
@@ -54,7 +60,7 @@ def test_the_service_finds_in_the_network_what_its_configuration_names(compose: 
     assert set(settings.topics) == {"orders"}
     assert services["lastword"]["ports"] == ["127.0.0.1:9464:9464"]
     assert storage_options(spark) == {
-        "AWS_ENDPOINT_URL": "http://minio:9000",
+        "AWS_ENDPOINT_URL": "http://store:7070",
         "AWS_REGION": "us-east-1",
         "AWS_ALLOW_HTTP": "true",
         "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "false",

@@ -59,7 +59,7 @@ _RELATIVE: Final = re.compile(r"(?<=[\"'`])(?=(data|incoming|tables)/)")
 _RELATIVE_WORD: Final = re.compile(r"(?=(data|incoming|tables)/|(data|incoming)$)")
 
 #: Programs whose command lines are shown and not run.
-_SHOWN: Final = frozenset({"python", "python3.11", "spark-submit", "venv-pack"})
+_SHOWN: Final = frozenset({"kubectl", "python", "python3.11", "spark-submit", "venv-pack"})
 #: Programs that a reader is asked to run beside lastword, in the page's folder; make is asked whether it knows the target.
 _PROGRAMS: Final = frozenset({"cat", "cp", "echo", "ls", "mkdir", "printf"})
 
