@@ -6,6 +6,11 @@ PY = .venv/bin/python
 UV_VERSION = 0.13.8
 # Two processes share the files, in the order of tests/conftest.py: each has a Spark session, and none starts its longest file last.
 WHOLE = --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 25
+ON_S3 = tests/test_service_on_s3.py "tests/test_cluster.py::test_the_service_does_the_demo_on_a_standalone_master_with_two_workers[S3]" \
+	tests/test_failing_store.py tests/storage/delta/test_put.py \
+	tests/storage/ledger/test_object_store.py tests/storage/tables/test_object_store.py tests/storage/append/test_key_lookup.py \
+	tests/lastword/status/test_samples.py tests/test_several_processes.py::test_a_storm_on_an_object_store
+VERSITYGW = github.com/versity/versitygw/cmd/versitygw@v1.8.0
 AGAINST = tests/pyspark_lastword tests/streaming tests/lastword/service tests/lastword/spark
 
 # Java is looked for when a target needs it, once for each command line; JAVA_HOME then names one that Spark can use.
@@ -15,12 +20,12 @@ WITH_JAVA = JAVA_HOME="$$(sh tools/prerequisites.sh java)" && export JAVA_HOME &
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-cdc java quick test against torture bench docs lint types layers rules coverage lock clean
+.PHONY: help setup demo demo-cdc java quick test against torture s3 bench docs lint types layers rules coverage lock clean
 .SUFFIXES:
 
 help: ## this list
 	@echo 'make TARGET, where TARGET is:'
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1	\2/p' Makefile
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  \1	\2/p' Makefile
 
 setup: java .jars/.broker ## Python packages in .venv, jars in .jars; nothing else is installed
 	@echo 'ready: `make demo` shows what it does, `make test` checks it'
@@ -38,7 +43,7 @@ demo-cdc: java .jars/.spark ## recorded change events of a PostgreSQL as typed t
 quick: .venv/.installed ## what to run before each commit: style, types, layers, and the tests that need no JVM; under a minute
 	@$(MAKE) --no-print-directory --jobs 2 lint types layers
 	@JAVA_HOME=/nonexistent $(PY) -m pytest --quiet --numprocesses 2 --dist worksteal --hypothesis-profile quick \
-		-m 'not jvm and not long and not torture'
+		-m 'not jvm and not long and not torture and not s3'
 
 test: java ## every check: style, types, layers, rules, all tests (not the torture)
 	@began=$$(date +%s); $(MAKE) --no-print-directory .jars/.classes && $(MAKE) --no-print-directory --jobs 2 lint types layers rules \
@@ -60,6 +65,9 @@ against: .jars/.classes ## the tests of what runs on Spark, on another release o
 
 torture: .jars/.classes .jars/.debezium ## random histories, a million lives of sources, crashes, restarts, a real PostgreSQL: four hours or more
 	@$(WITH_JAVA) $(PY) -m pytest -m torture
+
+s3: java .bootstrap/versitygw .jars/.s3 ## object stores, on a real S3 server, which Go builds: the service, Spark, commands, requests that fail
+	@$(WITH_JAVA) LASTWORD_S3_SERVER="$$PWD/.bootstrap/versitygw" $(PY) -m pytest -m 'not torture' $(ON_S3)
 
 bench: .jars/.spark ## how fast it is here
 	@$(WITH_JAVA) $(PY) -m benchmarks
@@ -135,6 +143,15 @@ clean: ## remove what setup and the tools made
 .jars/.debezium: .jars/.spark
 	@$(WITH_JAVA) $(PY) -m lastword.spark.jars --group debezium
 	@mkdir -p .jars && touch $@
+
+.jars/.s3: .jars/.spark
+	@$(WITH_JAVA) $(PY) -m lastword.spark.jars --group s3
+	@mkdir -p .jars && touch $@
+
+# An S3 server whose buckets are folders of a disk.
+.bootstrap/versitygw: .bootstrap/.uv-$(UV_VERSION)
+	@go="$$(sh tools/prerequisites.sh go)" && echo 'building versitygw, an S3 server' && \
+		CGO_ENABLED=0 GOFLAGS=-modcacherw GOBIN="$$PWD/.bootstrap" GOPATH="$$PWD/.bootstrap/go" "$$go" install $(VERSITYGW)
 
 # Archives of the classes that the JVMs of tests load; they are of one Java and one environment.
 .jars/.classes: .jars/.broker tests/jvms.py

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from lastword.service.service import Service
 from lastword.service.settings import load_settings
+from lastword.spark.object_store import storage_options
 from lastword.storage.cleaning.limits import CleaningLimits
 from lastword.storage.tables.table_options import TableLimits
 from lastword.streaming.append import dataframes
@@ -20,13 +21,15 @@ from lastword.streaming.append import dataframes
 def main(config: str, report: str) -> None:
     """Run the service."""
     dataframes.DEFAULT_LIMITS = dataframes.CollectLimits(max_collected_bytes=0)  # type: ignore[misc]
-    service = Service(load_settings(Path(config)))
+    settings = load_settings(Path(config))
+    service = Service(settings)
     service.logs.cleaner.limits = CleaningLimits(spread_bytes=0)
     service.tables.limits = TableLimits(spread_bytes=0)
     service.run_until_signal()
     session = service.logs.session
     assert session is not None
-    source = session.read.format("lastword")
+    options = {f"storage.{name}": value for name, value in storage_options(settings.spark).items()}
+    source = session.read.format("lastword").options(**options)
     counts = {name: source.load(f"{service.logs.location}/{name}").count() for name in service.logs.topics()}
     Path(report).write_text(json.dumps(counts))
 

@@ -26,19 +26,22 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from examples.airports.demo import newest_release
+from lastword import LogDir
 from lastword.spark.package import EXECUTOR_PACKAGES
 from tests.distributions import needed
 from tests.jvms import SPARK_ARCHIVE, jvm_options
-from tests.pictures import by_arrow
 from tests.processes import ROOT
+from tests.s3_server import BUCKET, running_store, spark_settings_of, storage_options_of
 from tests.scraped import samples
 from tests.waiting import PATIENCE_SECONDS, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from lastword import ArrowTopic
+
 _CONFIG = """
-log.dir = "{folder}/data"
+log.dir = "{place}/data"
 log.cleaner.backoff.ms = "1s"
 
 [topic.airports]
@@ -60,7 +63,7 @@ max.files.per.trigger = 4
 
 [[table]]
 topic = "airports"
-path = "{folder}/table"
+path = "{place}/table"
 every = 1
 
 [http]
@@ -77,6 +80,7 @@ listen = "127.0.0.1:{port}"
 "spark.ui.enabled" = "false"
 "spark.sql.shuffle.partitions" = "2"
 "spark.log.level" = "ERROR"
+{store}
 """
 
 
@@ -139,23 +143,47 @@ def _json(url: str) -> Any:
         return None
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 @pytest.mark.jvm
-def test_the_service_does_the_demo_on_a_standalone_master_with_two_workers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("on_s3", [False, pytest.param(True, marks=pytest.mark.s3)], ids=["disk", "S3"])
+def test_the_service_does_the_demo_on_a_standalone_master_with_two_workers(tmp_path: Path, *, on_s3: bool) -> None:
     """Files in, appended, cleaned, read and made a table on executors, /readyz and /metrics answer, SIGTERM ends it with 0; exact.
 
-    One worker is killed with its executor while files are read, and another comes.
+    One worker is killed with its executor while files are read, and another comes. Log.dir and table lie on a disk, or on a real S3 server.
     """
+    with running_store() if on_s3 else contextlib.nullcontext("") as endpoint:
+        _demo(tmp_path, f"s3a://{BUCKET}/demo" if on_s3 else str(tmp_path), endpoint)
+
+
+def _arrive(incoming: Path) -> None:
+    """Put the changes of the airports into a folder, in their order."""
+    incoming.mkdir()
+    for number, path in enumerate(sorted((ROOT / "examples" / "airports" / "changes").glob("*.json.gz"))):
+        os.utime(shutil.copy(path, incoming), (1_700_000_000 + number, 1_700_000_000 + number))
+
+
+def _check(topic: ArrowTopic, table: str, options: dict[str, str], counted: dict[str, int]) -> None:
+    """Compare the topic with the newest release, and the table and what Spark `counted` with the topic."""
+    found = topic.latest().to_pylist()
+    latest = {row["key"].decode(): {"icao": row["key"].decode(), **json.loads(row["value"])} for row in found}
+    assert latest == newest_release()
+    rows = topic.table()
+    stored = pl.read_delta(table.replace("s3a://", "s3://"), storage_options=options)
+    assert_frame_equal(stored.select(rows.column_names), pl.DataFrame(rows), check_row_order=False)
+    records = topic.records().num_rows
+    assert counted == {"airports": records}
+
+
+def _demo(tmp_path: Path, place: str, endpoint: str) -> None:
+    options = storage_options_of(endpoint) if endpoint else {}
     spark = [str(Path(pyspark.__file__).parent / "bin" / "spark-class")]
     port, ui, http = _free_port(), _free_port(), _free_port()
     master = f"spark://127.0.0.1:{port}"
-    incoming = tmp_path / "incoming"
-    incoming.mkdir()
-    changes = sorted((ROOT / "examples" / "airports" / "changes").glob("*.json.gz"))
-    for number, path in enumerate(changes):
-        os.utime(shutil.copy(path, incoming), (1_700_000_000 + number, 1_700_000_000 + number))
+    _arrive(tmp_path / "incoming")
     config = tmp_path / "lastword.toml"
-    config.write_text(_CONFIG.format(folder=tmp_path, port=http, master=master, python=_executors_python(tmp_path / "python")))
+    store = "\n".join(f'"{name}" = "{value}"' for name, value in (spark_settings_of(endpoint) if endpoint else {}).items())
+    python = _executors_python(tmp_path / "python")
+    config.write_text(_CONFIG.format(folder=tmp_path, place=place, port=http, master=master, python=python, store=store))
     start = ["org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", str(ui)]
     work = ["org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "--cores", "1", "--memory", "1g", "--webui-port", "0"]
     with contextlib.ExitStack() as stack:
@@ -195,15 +223,9 @@ def test_the_service_does_the_demo_on_a_standalone_master_with_two_workers(tmp_p
             return [labels for labels, count in found if count >= 4] == [{"topic": "airports"}]
 
         until(counted, "the cleanings are not counted")
-        topic, table = by_arrow(str(tmp_path / "data" / "airports")), str(tmp_path / "table")
+        topic, table = LogDir(f"{place}/data", storage_options=options).topic("airports"), f"{place}/table"
         topic.rebuild_table(table)  # its rows are written by executors
         until(lambda: "rebuild_ms" not in topic.log.decisions().targets[table], "the table is not written anew")
         service.send_signal(signal.SIGTERM)
         assert service.wait(PATIENCE_SECONDS) == 0, (tmp_path / "service.log").read_text()[-4000:]
-    found = topic.latest().to_pylist()
-    latest = {row["key"].decode(): {"icao": row["key"].decode(), **json.loads(row["value"])} for row in found}
-    assert latest == newest_release()
-    rows = topic.table()
-    assert_frame_equal(pl.read_delta(table).select(rows.column_names), pl.DataFrame(rows), check_row_order=False)
-    records = topic.records().num_rows
-    assert json.loads((tmp_path / "report.json").read_text()) == {"airports": records}
+    _check(topic, table, options, json.loads((tmp_path / "report.json").read_text()))

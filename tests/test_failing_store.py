@@ -16,23 +16,13 @@ from pyarrow import fs
 from lastword.storage.files.paths import filesystem_of
 from tests.failing_store import FAULTS, REQUESTS, FailingStore
 from tests.failing_verbs import READS, WRITES, Trials, make_topic
-from tests.s3_server import running_store
+from tests.s3_server import running_store, storage_options_of
 from tests.test_model_equality import seed_of_this_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _ALL: Final = 10**9
-
-
-def _options(endpoint: str) -> dict[str, str]:
-    return {
-        "AWS_ACCESS_KEY_ID": "key",
-        "AWS_SECRET_ACCESS_KEY": "secret",
-        "AWS_ENDPOINT_URL": endpoint,
-        "AWS_REGION": "us-east-1",
-        "AWS_ALLOW_HTTP": "true",
-    }
 
 
 @dataclass
@@ -48,8 +38,8 @@ class Store:
 
     def __post_init__(self) -> None:
         """Make the topic."""
-        make_topic(self.base, _options(self.endpoint))
-        files = filesystem_of(self.base, _options(self.endpoint))
+        make_topic(self.base, storage_options_of(self.endpoint))
+        files = filesystem_of(self.base, storage_options_of(self.endpoint))
         for one in files.get_file_info(fs.FileSelector("", recursive=True)):
             if one.type == fs.FileType.File:
                 with files.open_input_file(one.path) as file:
@@ -58,7 +48,7 @@ class Store:
     def copied(self) -> str:
         """Copy the log.dir anew."""
         place = f"s3://bucket/{uuid.uuid4().hex}"
-        files = filesystem_of(place, _options(self.endpoint))
+        files = filesystem_of(place, storage_options_of(self.endpoint))
         for path, content in self.objects.items():
             with files.open_output_stream(path) as file:
                 file.write(content)
@@ -67,9 +57,9 @@ class Store:
     def trial(self, verb: str, request: str, fault: str, nth: int, *, goes_on: bool = False, retries: int = 0) -> list[str]:
         """Let the nth request of a verb fail, or all from it on, and return what is wrong."""
         if verb not in self.trials:
-            self.trials[verb] = Trials(verb, self.copied if verb in WRITES else lambda: self.base, _options(self.endpoint))
+            self.trials[verb] = Trials(verb, self.copied if verb in WRITES else lambda: self.base, storage_options_of(self.endpoint))
         last = _ALL if goes_on else nth
-        options = {**_options(self.proxy.endpoint), "max_retries": str(retries)}
+        options = {**storage_options_of(self.proxy.endpoint), "max_retries": str(retries)}
         problems = self.trials[verb].faulty(lambda _: self.proxy.failing(request, fault, nth, last=last), options)
         return [f"{verb}: {request} {fault} {nth}{'…' if goes_on else ''}: {problem}" for problem in problems]
 
@@ -114,7 +104,7 @@ def test_what_is_asked_again_is_not_noticed(store: Store) -> None:
 @pytest.mark.parametrize("retries", [0, 1])
 @pytest.mark.parametrize("nth", range(1, 8))
 def test_an_append_is_appended_once_whichever_answer_is_lost(store: Store, nth: int, retries: int, fault: str) -> None:
-    """Of each of the objects that it writes."""
+    """For each object that the append writes, the answer to its PUT is lost once."""
     assert not store.trial("append", "PUT", fault, nth, retries=retries)
 
 

@@ -19,6 +19,7 @@ import pytest
 
 from lastword import LogDir
 from tests.processes import ROOT
+from tests.s3_server import BUCKET, running_store, storage_options_of
 from tests.storm import KEYS, PARTITIONS, TOPIC
 
 if TYPE_CHECKING:
@@ -302,19 +303,10 @@ def test_a_storm_of_five_minutes_with_a_service_in_the_middle(tmp_path: Path) ->
     _storm(tmp_path, _SERVED, seconds=300, seed=23)
 
 
-@pytest.mark.torture
+@pytest.mark.s3
 @pytest.mark.timeout(1_800)
-def test_a_storm_of_five_minutes_on_an_object_store(tmp_path: Path) -> None:
-    """The same on the S3 server at `LASTWORD_S3_ENDPOINT`, which honours conditional puts and has a bucket `bucket`."""
-    endpoint = os.environ.get("LASTWORD_S3_ENDPOINT")
-    if endpoint is None:
-        pytest.skip("no S3 server: LASTWORD_S3_ENDPOINT names one that honours conditional puts")
-    options = {
-        "AWS_ENDPOINT_URL": endpoint,
-        "AWS_ACCESS_KEY_ID": "key",
-        "AWS_SECRET_ACCESS_KEY": "secret",
-        "AWS_REGION": "us-east-1",
-        "AWS_ALLOW_HTTP": "true",
-        "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "false",
-    }
-    _storm(tmp_path, _PLAIN, seconds=300, seed=17, place=f"s3://bucket/{tmp_path.name}-{uuid.uuid4().hex[:8]}", options=options)
+def test_a_storm_on_an_object_store(tmp_path: Path) -> None:
+    """The same on a real S3 server, for LASTWORD_SECONDS or half a minute."""
+    with running_store() as endpoint:
+        place, seconds = f"s3://{BUCKET}/{uuid.uuid4().hex}", int(os.environ.get("LASTWORD_SECONDS", "30"))
+        _storm(tmp_path, _PLAIN, seconds=seconds, seed=17, place=place, options=storage_options_of(endpoint))

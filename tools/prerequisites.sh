@@ -3,6 +3,7 @@
 #
 #   sh tools/prerequisites.sh python    prints the Python to make the environment with (3.10 or newer)
 #   sh tools/prerequisites.sh java      prints the JAVA_HOME to run with (Java 17 or 21)
+#   sh tools/prerequisites.sh go        prints the go to build an S3 server with, for `make s3` alone
 #   sh tools/prerequisites.sh usable .venv/bin/python    whether this one is 3.10 or newer, by its exit code
 #
 # When there is none: one line on stderr that says what to install, exit code 1.
@@ -48,12 +49,24 @@ find_java() {
     return 1
 }
 
+find_go() {
+    for candidate in go /usr/local/go/bin/go /usr/lib/go/bin/go /opt/homebrew/bin/go; do
+        if command -v "$candidate" >/dev/null 2>&1; then
+            command -v "$candidate"
+            return 0
+        fi
+    done
+    echo 'make s3 needs Go, to build an S3 server: install golang, or leave these tests out (make test needs none)' >&2
+    return 1
+}
+
 case "${1:-}" in
     python) find_python ;;
     java) find_java ;;
+    go) find_go ;;
     usable) usable_python "${2:-}" ;;
     *)
-        echo "usage: sh tools/prerequisites.sh python|java|usable PYTHON" >&2
+        echo "usage: sh tools/prerequisites.sh python|java|go|usable PYTHON" >&2
         exit 2
         ;;
 esac

@@ -40,7 +40,7 @@ def test_every_versioned_format_is_there_with_its_version() -> None:
 
 
 def test_it_is_of_the_installed_version() -> None:
-    """Whoever raises it reads the page again."""
+    """The page names the version, so whoever raises the version reads the page again."""
     assert f"lastword is at version {lastword.__version__}." in _TEXT
 
 

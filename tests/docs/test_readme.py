@@ -22,7 +22,7 @@ _MOST_NUMBERS: Final = 5
 
 
 def test_its_python_prints_what_stands_below_it(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """As it stands, in the session of the tests; only the folder of the log.dir is another one."""
+    """The snippet runs as it is, but in the session of the tests and in another folder."""
     found = blocks.blocks(_TEXT)
     number = next(number for number, block in enumerate(found) if block.language == "python")
     code, output = found[number], found[number + 1]
@@ -33,7 +33,7 @@ def test_its_python_prints_what_stands_below_it(spark: SparkSession, tmp_path: P
 
 
 def test_its_numbers_are_lines_of_the_results() -> None:
-    """So they have a date, a commit and a machine, and a run of `make bench` that changes them shows here."""
+    """Each figure is a line of RESULTS.md, which has date, commit and machine; `make bench` may change it."""
     rows = re.findall(r"^\| .* \| [\d.]+× \[[\d.]+–[\d.]+\] \| \d+ \| .*\|$", _TEXT, re.MULTILINE)
 
     assert len(rows) == _MOST_NUMBERS

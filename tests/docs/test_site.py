@@ -122,7 +122,7 @@ def test_a_page_of_the_reference_is_what_the_code_says(name: str) -> None:
 
 @pytest.mark.long
 def test_every_setting_is_in_the_reference_and_nothing_else(site: Path) -> None:
-    """Of topics and of the service as a heading each; of sources, and those that are refused, as a row."""
+    """Settings of topics and of the service are headings; those of sources, and refused ones, are rows."""
     page = _page(site, "reference/settings.html")
     text = reference.settings_page()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import polars as pl
 import pytest
@@ -12,19 +12,12 @@ from lastword.compaction.errors import CommitStateUnknown
 from lastword.storage.tables.table import MaterializedTable
 from lastword.storage.tables.table_options import TableOptions
 from tests.failing_store import FailingStore
-from tests.s3_server import running_store
+from tests.s3_server import running_store, storage_options_of
 from tests.storage.tables.kept import Kept, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-_OPTIONS: Final = {
-    "AWS_ACCESS_KEY_ID": "key",
-    "AWS_SECRET_ACCESS_KEY": "secret",
-    "AWS_REGION": "us-east-1",
-    "AWS_ALLOW_HTTP": "true",
-}
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +37,7 @@ def test_a_step_is_taken_once_whatever_a_store_says(tmp_path: Path, server: tupl
     """Its first or a later request fails, is done and fails, or is told to come again."""
     endpoint, proxy = server
     location = f"s3://bucket/{tmp_path.name}"
-    sound, options = {**_OPTIONS, "AWS_ENDPOINT_URL": endpoint}, TableOptions(deletion_vectors=vectors)
+    sound, options = storage_options_of(endpoint), TableOptions(deletion_vectors=vectors)
     kept = Kept(tmp_path)
 
     def engine(given: dict[str, str]) -> MaterializedTable:
