@@ -37,7 +37,7 @@ ROOMS: Final = {
     "lastword": 12504,
     "pyspark_lastword": 577,
     "streaming": 5846,
-    "storage": 16937,
+    "storage": 16941,
     "change_data": 7376,
     "checkpoints": 215,
     "compaction": 6455,

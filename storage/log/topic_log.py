@@ -67,7 +67,11 @@ if TYPE_CHECKING:
     from lastword.storage.log.reader_history import HistoryWatch, ReaderHistory
 
 T = TypeVar("T")
-_ATTEMPTS: Final = 50
+#: How often an append may find that its plan does not hold any more for a reason of its own, such as a fenced producer.
+_REPLANS: Final = 50
+#: How often others may come first. On an object store no lock keeps appenders of several processes apart, and each attempt writes the files
+#: again: beside three others that never pause about one attempt in eight is the first.
+_CONFLICTS: Final = 300
 #: The store is asked for so many files by name, at the most; for more of them the whole folder is listed.
 _MAX_NAMED_FILES: Final = 100
 #: How far into the history of the log somebody has looked is written down each time that it has grown by so many commits.
@@ -348,12 +352,12 @@ class TopicLog:
                 return once()
 
         reason = ""
-        for _ in range(_ATTEMPTS):
-            done = retry_on_conflict(locked_once, attempts=_ATTEMPTS)
+        for _ in range(_REPLANS):
+            done = retry_on_conflict(locked_once, attempts=_CONFLICTS)
             if not isinstance(done, Replan):
                 return done
             reason = done.reason
-        message = f"topic {self.name}: {reason}, {_ATTEMPTS} times; nothing was written"
+        message = f"topic {self.name}: {reason}, {_REPLANS} times; nothing was written"
         raise CommitConflict(message)
 
 
