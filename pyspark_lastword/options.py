@@ -47,7 +47,7 @@ _NAMES: Final = (
     "schema",
     "mode",
 )
-#: What only records have, and what only a table has: the options of the one are refused beside the other.
+#: Options that only a read of records takes, and options that only `readTable` takes.
 _OF_RECORDS: Final = frozenset(
     {
         "startingoffsets",

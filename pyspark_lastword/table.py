@@ -41,18 +41,17 @@ class TableReader(DataSourceReader):
 
     def __init__(self, options: SourceOptions) -> None:
         """Find the columns; raise `UnknownTopic` without a topic, `UserError` where the columns are not known or `schema` is no DDL."""
-        view = newest_view(open_log(options.path, options.storage_options), options.isolation)
         self._options = options
-        self._table_columns: TableColumns = table_columns(view.state.log, options.schema)
+        self._table_columns: TableColumns = table_columns(open_log(options.path, options.storage_options), options.schema)
         self._names = self.schema.fieldNames()
 
     @property
     def schema(self) -> StructType:
-        """The columns as Spark knows them."""
+        """The columns of the table as a schema of Spark."""
         return from_arrow_schema(self._decoder().schema, prefer_timestamp_ntz=True)
 
     def select(self, schema: StructType) -> TableReader:
-        """Return a reader of the columns of `schema` alone; raise `UserError` for a column that the table does not have as it says."""
+        """Read only the columns of `schema`; raise `UserError` if the table lacks one of them, or has it with another type."""
         known = {field.name: field.dataType for field in self.schema}
         for field in schema:
             if known.get(field.name) != field.dataType:

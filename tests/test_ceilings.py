@@ -35,7 +35,7 @@ CEILINGS: Final = {
 #: Lines of the product by room.
 ROOMS: Final = {
     "lastword": 12504,
-    "pyspark_lastword": 577,
+    "pyspark_lastword": 576,
     "streaming": 5846,
     "storage": 16941,
     "change_data": 7376,

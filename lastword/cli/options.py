@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from lastword.service.settings import Settings
     from lastword.storage.schema_registry.client import RegistryConfig
 
-    #: Makes what a terminal shows of rows, their columns and a title.
+    #: Renders rows for a terminal, given the rows, the names of the columns and a title.
     Layout = Callable[[Sequence[dict[str, Any]], Sequence[str], str], RenderableType]
 
 

@@ -104,7 +104,7 @@ def records_table(rows: Sequence[dict[str, Any]], columns: Sequence[str], title:
 
 
 def letters_grid(rows: Sequence[dict[str, Any]], columns: Sequence[str], title: str) -> Group:
-    """Return dead letters one below the other, a line a column under the time and the reason, so that 80 columns hold long texts."""
+    """Return dead letters one below the other: time and reason, then a line for each column, folded at the width of the terminal."""
     parts: list[RenderableType] = [Text(title, style="italic")]
     for row in rows:
         stale = ", its key is stale" if row["stale"] else ""

@@ -67,10 +67,10 @@ if TYPE_CHECKING:
     from lastword.storage.log.reader_history import HistoryWatch, ReaderHistory
 
 T = TypeVar("T")
-#: How often an append may find that its plan does not hold any more for a reason of its own, such as a fenced producer.
+#: How often an append is planned again when its plan is outdated, such as by a newer instance of its transactional.id.
 _REPLANS: Final = 50
-#: How often others may come first. On an object store no lock keeps appenders of several processes apart, and each attempt writes the files
-#: again: beside three others that never pause about one attempt in eight is the first.
+#: How often an append is tried again because another commit came first. On an object store no lock keeps processes apart, and each attempt
+#: writes the files again: beside three appenders that never pause, about one attempt in eight succeeds.
 _CONFLICTS: Final = 300
 #: The store is asked for so many files by name, at the most; for more of them the whole folder is listed.
 _MAX_NAMED_FILES: Final = 100

@@ -1,4 +1,4 @@
-"""The columns of a topic, as its sources have named them or DDL gives them, and its records decoded to rows of these."""
+"""Finds the columns of a topic, which its sources name or DDL gives, and decodes its records to rows with these columns."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class ColumnsUnknown(UserError):
-    """No source of a topic has said which columns its rows have."""
+    """The columns of a topic are not known, because none of its sources has named them."""
 
 
 def decode_batch(records: pa.RecordBatch, decoder: TableDecoder, *, topic: str) -> list[pa.RecordBatch]:
-    """Return records of a topic (partition, offset, key, value) as rows of their table.
+    """Decode records of a topic (partition, offset, key, value) to rows with the columns of its table.
 
     Raises `UserError` for a value that does not fit its column; it names the topic and the record.
     """
@@ -58,6 +58,6 @@ def table_columns(log: TopicLog, schema: str | None) -> TableColumns:
 
 
 def columns_of_sources(log: TopicLog) -> TableColumns | None:
-    """Return the columns that the topic's sources have named; None when none did."""
+    """Return the columns that the topic's sources have named; None if no source has named any."""
     details = log.decisions().columns
     return None if details is None else TableColumns.of_details(details)

@@ -46,10 +46,10 @@ def _priced(logs: LogDir, *, partitions: int = 1) -> Topic:
 def test_the_newest_rows_are_those_of_the_readers_without_it(spark: SparkSession, logs: LogDir, partitions: int) -> None:
     """From the clean and the dirty section, without deleted keys, of one partition or several; a log without a row gives none."""
     topic = _priced(logs, partitions=partitions)
-    found = _source(spark, topic, schema="price int")
+    table = _source(spark, topic, schema="price int")
 
-    assert found.dtypes == [("price", "int")]
-    assert sorted(row["price"] for row in found.collect()) == [3, 4]
+    assert table.dtypes == [("price", "int")]
+    assert sorted(row["price"] for row in table.collect()) == [3, 4]
     assert sorted(by_arrow(topic.log.paths.root).table(schema="price int")["price"].to_pylist()) == [3, 4]
     empty = logs.create_topic("empty", config=_COMPACT)
     assert _source(spark, empty, schema="price int").collect() == []
@@ -59,12 +59,12 @@ def test_columns_of_every_type_are_those_of_table(spark: SparkSession, logs: Log
     """But JSON and times are text; names that differ in case alone are two columns."""
     topic = logs.create_topic("t", config=_COMPACT)
     topic.append([{"key": "full", "value": json.dumps(_ROW)}, {"key": "empty", "value": "{}"}])
-    found = _source(spark, topic, schema=_SCHEMA)
+    table = _source(spark, topic, schema=_SCHEMA)
     expected = topic.table(schema=_SCHEMA)
 
-    assert found.columns == expected.columns
-    assert [kind for _, kind in found.dtypes] == [kind.replace("variant", "string") for _, kind in expected.dtypes]
-    plain, wanted = (frame.toDF(*(f"c{number}" for number in range(13))) for frame in (found, expected))
+    assert table.columns == expected.columns
+    assert [kind for _, kind in table.dtypes] == [kind.replace("variant", "string") for _, kind in expected.dtypes]
+    plain, wanted = (frame.toDF(*(f"c{number}" for number in range(13))) for frame in (table, expected))
     same = [f"c{number}" for number in (0, 1, 2, 3, 4, 5, 6, 11, 12)]
     assert sorted(map(str, plain.select(same).collect())) == sorted(map(str, wanted.select(same).collect()))
     of_json = ["{0}c7{1}", "{0}c8.j{1}", "transform(c9, v -> {0}v{1})", "transform_values(c10, (k, v) -> {0}v{1})"]
@@ -104,7 +104,7 @@ def test_some_columns_may_be_asked_for_and_no_others(spark: SparkSession, logs: 
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({}, "topic t: no source of the topic says which columns its rows have"),
         ({"schema": "a strin"}, "schema = 'a strin'"),
@@ -115,10 +115,10 @@ def test_some_columns_may_be_asked_for_and_no_others(spark: SparkSession, logs: 
         ({"readTable": "false", "schema": "a int"}, "schema = a int: it needs readTable = true"),
     ],
 )
-def test_options_that_do_not_go_together_are_refused(spark: SparkSession, logs: LogDir, options: dict[str, str], said: str) -> None:
+def test_options_that_do_not_go_together_are_refused(spark: SparkSession, logs: LogDir, options: dict[str, str], message: str) -> None:
     """When the source is loaded, with what is allowed."""
     topic = logs.create_topic("t", config=_COMPACT)
-    with pytest.raises(AnalysisException, match=said):
+    with pytest.raises(AnalysisException, match=message):
         spark.read.format("lastword").options(**{"readTable": "true", **options}).load(topic.log.paths.root)
 
 
