@@ -20,14 +20,12 @@ from importlib.metadata import distribution
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import polars as pl
 import pyspark
 import pytest
-from polars.testing import assert_frame_equal
 
-from examples.airports.demo import newest_release
 from lastword import LogDir
 from lastword.spark.package import EXECUTOR_PACKAGES
+from tests.airports import AIRPORTS, CHANGES, check_airports
 from tests.distributions import needed
 from tests.jvms import SPARK_ARCHIVE, jvm_options
 from tests.processes import ROOT
@@ -38,34 +36,7 @@ from tests.waiting import PATIENCE_SECONDS, until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lastword import ArrowTopic
-
-_CONFIG = """
-log.dir = "{place}/data"
-log.cleaner.backoff.ms = "1s"
-
-[topic.airports]
-partitions = 4
-cleanup.policy = "compact"
-segment.bytes = "128KiB"
-
-[[source]]
-name = "airports-files"
-topic = "airports"
-format = "json"
-path = "{folder}/incoming"
-key = ["icao"]
-drop = ["op"]
-tombstone = "op = 'd'"
-schema = '''op string, icao string, iata string, name string, city string, subd string, country string, elevation double,
-            lat double, lon double, tz string, lid string'''
-max.files.per.trigger = 4
-
-[[table]]
-topic = "airports"
-path = "{place}/table"
-every = 1
-
+_CONFIG = """{airports}
 [http]
 listen = "127.0.0.1:{port}"
 
@@ -158,20 +129,8 @@ def test_the_service_does_the_demo_on_a_standalone_master_with_two_workers(tmp_p
 def _arrive(incoming: Path) -> None:
     """Put the changes of the airports into a folder, in their order."""
     incoming.mkdir()
-    for number, path in enumerate(sorted((ROOT / "examples" / "airports" / "changes").glob("*.json.gz"))):
+    for number, path in enumerate(CHANGES):
         os.utime(shutil.copy(path, incoming), (1_700_000_000 + number, 1_700_000_000 + number))
-
-
-def _check(topic: ArrowTopic, table: str, options: dict[str, str], counted: dict[str, int]) -> None:
-    """Compare the topic with the newest release, and the table and what Spark `counted` with the topic."""
-    found = topic.latest().to_pylist()
-    latest = {row["key"].decode(): {"icao": row["key"].decode(), **json.loads(row["value"])} for row in found}
-    assert latest == newest_release()
-    rows = topic.table()
-    stored = pl.read_delta(table.replace("s3a://", "s3://"), storage_options=options)
-    assert_frame_equal(stored.select(rows.column_names), pl.DataFrame(rows), check_row_order=False)
-    records = topic.records().num_rows
-    assert counted == {"airports": records}
 
 
 def _demo(tmp_path: Path, place: str, endpoint: str) -> None:
@@ -183,7 +142,8 @@ def _demo(tmp_path: Path, place: str, endpoint: str) -> None:
     config = tmp_path / "lastword.toml"
     store = "\n".join(f'"{name}" = "{value}"' for name, value in (spark_settings_of(endpoint) if endpoint else {}).items())
     python = _executors_python(tmp_path / "python")
-    config.write_text(_CONFIG.format(folder=tmp_path, place=place, port=http, master=master, python=python, store=store))
+    airports = AIRPORTS.format(log_dir=f"{place}/data", incoming=tmp_path / "incoming", table=f"{place}/table", files=4)
+    config.write_text(_CONFIG.format(airports=airports, port=http, master=master, python=python, store=store))
     start = ["org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", str(ui)]
     work = ["org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "--cores", "1", "--memory", "1g", "--webui-port", "0"]
     with contextlib.ExitStack() as stack:
@@ -228,4 +188,6 @@ def _demo(tmp_path: Path, place: str, endpoint: str) -> None:
         until(lambda: "rebuild_ms" not in topic.log.decisions().targets[table], "the table is not written anew")
         service.send_signal(signal.SIGTERM)
         assert service.wait(PATIENCE_SECONDS) == 0, (tmp_path / "service.log").read_text()[-4000:]
-    _check(topic, table, options, json.loads((tmp_path / "report.json").read_text()))
+    check_airports(topic, table, options)
+    records = topic.records().num_rows
+    assert json.loads((tmp_path / "report.json").read_text()) == {"airports": records}
