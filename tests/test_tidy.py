@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,14 @@ def lines_with(pattern: re.Pattern[str]) -> list[str]:
         for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1)
         if pattern.search(line)
     ]
+
+
+def test_the_top_of_the_checkout_has_what_it_is_known_to_have() -> None:
+    """A folder that a test or a try left behind is not committed by mistake."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()  # noqa: S607  the machine's
+    folders = {path.split("/")[0] for path in listed if "/" in path}
+
+    assert folders == {".ci", "benchmarks", "conf", "docs", "examples", "tests", "tools", *PACKAGES}
 
 
 def test_no_file_names_the_host_of_a_registry() -> None:
