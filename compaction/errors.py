@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lastword.compaction.secrets import HIDDEN, is_secret, without_secrets
 
@@ -182,6 +182,13 @@ def in_one_line(error: BaseException) -> str:
 def said_by_spark(error: BaseException) -> str:
     """Return what Spark says is wrong with SQL, without the plan or the statement in which it found that."""
     return next(iter(without_secrets(str(error)).strip().splitlines()), type(error).__name__)
+
+
+def said_by_jvm(exception: Any) -> str:
+    """Return what an exception of the JVM, given by Py4J, says in the first line of the one that caused it."""
+    while exception.getCause() is not None:
+        exception = exception.getCause()
+    return without_secrets(str(exception.toString()).splitlines()[0])
 
 
 def said_by_delta(error: BaseException) -> str:

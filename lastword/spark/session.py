@@ -81,24 +81,22 @@ def spark_session(app_name: str = "lastword", master: str | None = None, setting
     `master` is Spark's (default: $SPARK_MASTER, else `local[*]`); `settings` are added last and win; any `spark.hadoop.fs.s3a.*` among
     them brings the jars of an S3 store. Jars that are missing are downloaded first, with a progress bar. On a cluster the executors get
     lastword's own code (`lastword.spark.package`); their Python is `spark.pyspark.python`, else $PYSPARK_PYTHON, else a Python at the path
-    of this one. Raises `UserError` when there is no pyspark, or jars cannot be downloaded.
+    of this one. Raises `UserError` when there is no pyspark, jars cannot be downloaded, or Spark does not start with these settings.
     """
     require_spark("spark_session()")
-    from pyspark.sql import SparkSession as Session  # noqa: PLC0415  importing it costs a second that metadata commands need not pay
-
+    from lastword.spark import starting  # noqa: PLC0415  importing it costs a second that metadata commands need not pay
     from lastword.spark.jars import resolve  # noqa: PLC0415  `python -m lastword.spark.jars` must be the first to import it
 
-    running = Session.getActiveSession() or Session._instantiatedSession  # noqa: SLF001  another thread may have started it
-    if running is not None and running._sc._jsc is not None:  # noqa: SLF001  one that was stopped is none
+    running = starting.running_session()
+    if running is not None:
         return running
     os.environ["PYSPARK_PYTHON"] = executors_python(settings or {})
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     chosen = master or os.environ.get("SPARK_MASTER") or "local[*]"
     paths = resolve(("spark", "s3") if any(key.startswith(S3_SETTINGS) for key in settings or {}) else ("spark",))
-    builder = Session.builder.appName(app_name).master(chosen).config("spark.jars", ",".join(path.as_uri() for path in paths))
-    for key, value in {**SETTINGS, **(_LOCAL if chosen.startswith("local") else {}), **(settings or {})}.items():
-        builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    local = _LOCAL if chosen.startswith("local") else {}
+    jars = {"spark.jars": ",".join(path.as_uri() for path in paths)}
+    session = starting.start_session(app_name, chosen, {**jars, **SETTINGS, **local, **(settings or {})})
     clustered = is_cluster(chosen)
     if clustered:
         _give_code(session)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JJavaError
 
-from lastword.compaction.errors import UserError
+from lastword.compaction.errors import UserError, said_by_jvm
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -108,16 +108,9 @@ class KafkaTopics:
             _ASKING.add(self)
             return question(self._admin, jvm)
         except Py4JJavaError as error:
-            reason = _root_cause(error.java_exception)
+            reason = said_by_jvm(error.java_exception)
             message = f"Kafka {what}at {self._options['bootstrap.servers']}: {reason}"
             kind = KafkaUnreachable if any(sign in reason for sign in _NO_ANSWER) else UserError
             raise kind(message) from error
         finally:
             _ASKING.discard(self)
-
-
-def _root_cause(error: Any) -> str:
-    """Return what an exception of the JVM, wrapped in others, says in its first line."""
-    while error.getCause() is not None:
-        error = error.getCause()
-    return str(error.toString().splitlines()[0])
