@@ -27,6 +27,7 @@ from lastword import LogDir
 from lastword.spark.package import EXECUTOR_PACKAGES
 from tests.airports import AIRPORTS, CHANGES, check_airports
 from tests.distributions import needed
+from tests.hosts import Host, Network, network
 from tests.jvms import SPARK_ARCHIVE, jvm_options
 from tests.processes import ROOT
 from tests.s3_server import BUCKET, running_store, spark_settings_of, storage_options_of
@@ -43,7 +44,11 @@ listen = "127.0.0.1:{port}"
 [spark]
 "spark.master" = "{master}"
 "spark.pyspark.python" = "{python}"
-"spark.driver.host" = "127.0.0.1"
+"spark.driver.host" = "{driver}"
+"spark.driver.bindAddress" = "0.0.0.0"
+"spark.network.timeout" = "20s"
+"spark.network.timeoutInterval" = "5s"
+"spark.executor.heartbeatInterval" = "2s"
 "spark.driver.memory" = "1g"
 "spark.executor.memory" = "768m"
 "spark.executor.cores" = "1"
@@ -79,7 +84,8 @@ def _executors_python(folder: Path) -> str:
 def _environment() -> dict[str, str]:
     """Return the environment of every process; the JVMs of executors take their options from nowhere else."""
     kept = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "PYSPARK_PYTHON"}}
-    return {**kept, "JAVA_TOOL_OPTIONS": " ".join(jvm_options(SPARK_ARCHIVE))}
+    # A worker that the master does not hear of for so many seconds is dead; it sends a heartbeat every quarter of that.
+    return {**kept, "JAVA_TOOL_OPTIONS": " ".join(jvm_options(SPARK_ARCHIVE)), "SPARK_DAEMON_JAVA_OPTS": "-Dspark.worker.timeout=20"}
 
 
 @contextlib.contextmanager
@@ -123,56 +129,86 @@ def test_the_service_does_the_demo_on_a_standalone_master_with_two_workers(tmp_p
     One worker is killed with its executor while files are read, and another comes. Log.dir and table lie on a disk, or on a real S3 server.
     """
     with running_store() if on_s3 else contextlib.nullcontext("") as endpoint:
-        _demo(tmp_path, f"s3a://{BUCKET}/demo" if on_s3 else str(tmp_path), endpoint)
+        _demo(tmp_path, f"s3a://{BUCKET}/demo" if on_s3 else str(tmp_path), endpoint, None)
 
 
-def _arrive(incoming: Path) -> None:
-    """Put the changes of the airports into a folder, in their order."""
+@pytest.mark.timeout(900)
+@pytest.mark.jvm
+def test_the_service_does_the_demo_on_hosts_of_their_own_one_of_which_is_lost(tmp_path: Path) -> None:
+    """The same with the master and each worker on another host than the service; the cable of one is pulled in the middle.
+
+    Its executor goes on, nobody hears it, and it may still write files on the disk that all share: they are in no commit.
+    """
+    with network() as hosts:
+        _demo(tmp_path, str(tmp_path), "", hosts)
+
+
+def _arrived(incoming: Path) -> Path:
+    """Put the changes of the airports into a folder, in their order, and return it."""
     incoming.mkdir()
     for number, path in enumerate(CHANGES):
         os.utime(shutil.copy(path, incoming), (1_700_000_000 + number, 1_700_000_000 + number))
+    return incoming
 
 
-def _demo(tmp_path: Path, place: str, endpoint: str) -> None:
+def _demo(tmp_path: Path, place: str, endpoint: str, hosts: Network | None) -> None:
     options = storage_options_of(endpoint) if endpoint else {}
     spark = [str(Path(pyspark.__file__).parent / "bin" / "spark-class")]
     port, ui, http = _free_port(), _free_port(), _free_port()
-    master = f"spark://127.0.0.1:{port}"
-    _arrive(tmp_path / "incoming")
+
+    def somewhere() -> Host:
+        """Return a host to run a process on: a new one, or this machine."""
+        return hosts.host() if hosts else Host("", "127.0.0.1")
+
+    masters = somewhere()
+    master, pages = f"spark://{masters.address}:{port}", f"http://{masters.address}:{ui}/json/"
     config = tmp_path / "lastword.toml"
-    store = "\n".join(f'"{name}" = "{value}"' for name, value in (spark_settings_of(endpoint) if endpoint else {}).items())
-    python = _executors_python(tmp_path / "python")
-    airports = AIRPORTS.format(log_dir=f"{place}/data", incoming=tmp_path / "incoming", table=f"{place}/table", files=4)
-    config.write_text(_CONFIG.format(airports=airports, port=http, master=master, python=python, store=store))
-    start = ["org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", str(ui)]
-    work = ["org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "--cores", "1", "--memory", "1g", "--webui-port", "0"]
+    config.write_text(
+        _CONFIG.format(
+            airports=AIRPORTS.format(log_dir=f"{place}/data", incoming=_arrived(tmp_path / "incoming"), table=f"{place}/table", files=4),
+            port=http,
+            master=master,
+            driver=hosts.address if hosts else "127.0.0.1",
+            python=_executors_python(tmp_path / "python"),
+            store="\n".join(f'"{name}" = "{value}"' for name, value in (spark_settings_of(endpoint) if endpoint else {}).items()),
+        )
+    )
+    start = ["org.apache.spark.deploy.master.Master", "--host", masters.address, "--port", str(port), "--webui-port", str(ui)]
+    work = ["org.apache.spark.deploy.worker.Worker", "--cores", "1", "--memory", "1g", "--webui-port", "0"]
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_process([*spark, *start], tmp_path / "master.log", tmp_path))
-        until(lambda: _json(f"http://127.0.0.1:{ui}/json/"), "the master does not answer")
+        stack.enter_context(_process([*masters.prefix, *spark, *start], tmp_path / "master.log", tmp_path))
+        until(lambda: _json(pages), "the master does not answer")
 
-        def worker(number: int) -> subprocess.Popen[bytes]:
-            folder = ["--work-dir", str(tmp_path / f"worker-{number}")]
-            return stack.enter_context(_process([*spark, *work, *folder, master], tmp_path / f"worker-{number}.log", tmp_path))
+        def worker(number: int) -> tuple[Host, subprocess.Popen[bytes]]:
+            host = somewhere()
+            command = [*host.prefix, *spark, *work, "--host", host.address, "--work-dir", str(tmp_path / f"worker-{number}"), master]
+            return host, stack.enter_context(_process(command, tmp_path / f"worker-{number}.log", tmp_path))
 
-        first, _ = worker(0), worker(1)
-        until(lambda: (_json(f"http://127.0.0.1:{ui}/json/") or {}).get("aliveworkers") == 2, "the workers do not come")
+        (lost, process), _ = worker(0), worker(1)
+        until(lambda: (_json(pages) or {}).get("aliveworkers") == 2, "the workers do not come")
         run = [sys.executable, "-m", "tests.cluster_app", str(config), str(tmp_path / "report.json")]
         service = stack.enter_context(_process(run, tmp_path / "service.log", ROOT))
 
-        def figures() -> dict[str, Any]:
+        def asked(page: str) -> dict[str, Any]:
             assert service.poll() is None, (tmp_path / "service.log").read_text()[-4000:]
-            found = _json(f"http://127.0.0.1:{http}/status.json")
-            return found["topics"][0] if found and found["topics"] else {}
+            return _json(f"http://127.0.0.1:{http}/{page}") or {}
 
-        until(lambda: (_json(f"http://127.0.0.1:{http}/readyz") or {}).get("ok"), "the service does not get ready")
-        workers = _json(f"http://127.0.0.1:{ui}/json/")["workers"]
+        def figures() -> dict[str, Any]:
+            topics = asked("status.json").get("topics")
+            return topics[0] if topics else {}
+
+        until(lambda: asked("readyz").get("ok"), "the service does not get ready")
+        workers = _json(pages)["workers"]
         assert [one["coresused"] for one in workers] == [1, 1], "an executor on each worker"
 
         def appended() -> int:
             return sum(one["report"]["log_end_offset"] for one in figures().get("partitions", ()))
 
         until(lambda: appended() >= 10_000, "nothing was appended")
-        os.killpg(first.pid, signal.SIGKILL)
+        if hosts:
+            lost.pull_the_cable()
+        else:
+            os.killpg(process.pid, signal.SIGKILL)
         worker(2)
         until(lambda: appended() >= 100_000, "not all was appended after a worker was killed")
         until(lambda: len({one["partition"] for one in figures().get("receipts", ())}) == 4, "not every partition was cleaned")

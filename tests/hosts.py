@@ -1,0 +1,96 @@
+"""Hosts of their own on one machine: network namespaces, joined by a bridge that this machine is on too.
+
+```
+ this machine ── bridge 10.88.N.1 ──┬── host 10.88.N.2
+                                    ├── host 10.88.N.3
+                                    └── host 10.88.N.4        lost: its cable is pulled, its processes go on and nobody hears them
+```
+
+It takes Linux, iproute2 and the rights of root.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_NETWORKS: Final = 250
+
+
+def _ip(*words: str) -> None:
+    done = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)  # noqa: S603, S607  the machine's own
+    assert done.returncode == 0, f"ip {' '.join(words)}: {done.stderr}"
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A network namespace with one address; without a name it is this machine."""
+
+    name: str
+    address: str
+
+    @property
+    def prefix(self) -> list[str]:
+        """Return what to put before a command line that runs there."""
+        return ["ip", "netns", "exec", self.name] if self.name else []
+
+    def pull_the_cable(self) -> None:
+        """Let no packet in or out any more, without a word to anybody."""
+        _ip("link", "set", self.name, "down")
+
+
+class Network:
+    """A bridge and the hosts on it; `address` is that of this machine."""
+
+    def __init__(self) -> None:
+        """Make the bridge; its number is that of this process, so that two test runs do not meet."""
+        self._number = os.getpid() % _NETWORKS
+        self._bridge = f"lw{os.getpid()}"
+        self.address = f"10.88.{self._number}.1"
+        self.hosts: list[Host] = []
+        _ip("link", "add", self._bridge, "type", "bridge")
+        _ip("address", "add", f"{self.address}/24", "dev", self._bridge)
+        _ip("link", "set", self._bridge, "up")
+
+    def host(self) -> Host:
+        """Add a host."""
+        number = len(self.hosts) + 2
+        host = Host(f"{self._bridge}h{number}", f"10.88.{self._number}.{number}")
+        _ip("netns", "add", host.name)
+        self.hosts.append(host)
+        _ip("link", "add", host.name, "type", "veth", "peer", "name", "eth0", "netns", host.name)
+        _ip("link", "set", host.name, "master", self._bridge, "up")
+        _ip("-n", host.name, "address", "add", f"{host.address}/24", "dev", "eth0")
+        for device in ("lo", "eth0"):
+            _ip("-n", host.name, "link", "set", device, "up")
+        return host
+
+    def remove(self) -> None:
+        """Remove hosts and bridge; a device goes with its host."""
+        for host in self.hosts:
+            _ip("netns", "delete", host.name)
+        _ip("link", "delete", self._bridge)
+
+
+@contextmanager
+def network() -> Iterator[Network]:
+    """Make a network for as long as the block lasts; skip the test where this process may not, or nothing here can."""
+    if shutil.which("ip") is None:
+        pytest.skip("needs iproute2, for hosts of their own (Debian: apt install iproute2)")
+    try:
+        made = Network()
+    except AssertionError as error:
+        pytest.skip(f"needs network namespaces, which this machine does not give: {error}")
+    try:
+        yield made
+    finally:
+        made.remove()
