@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from tools import distributions
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -87,16 +89,18 @@ def test_the_wheel_has_one_import_root_and_every_file_once(wheel: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_wheel_from_the_sdist_is_the_same(wheel: Path, tmp_path: Path) -> None:
-    """Building from the sdist gives what building from the checkout gives, in spite of linked folders."""
-    sdist = build(ROOT, "sdist", tmp_path)
-    with tarfile.open(sdist) as archive:
-        assert [member.name for member in archive.getmembers() if member.issym() or member.islnk()] == []
-        archive.extractall(tmp_path / "unpacked", filter="data")
-    (source,) = (tmp_path / "unpacked").iterdir()
-    (tmp_path / "built").mkdir()
+def test_sdist_and_wheel_are_the_same_bytes_wherever_and_whenever_they_are_built(wheel: Path, tmp_path: Path) -> None:
+    """Of a copy with other times, permissions and another path; the wheel is built from the sdist, in spite of linked folders."""
+    folders = [tmp_path / name for name in ("here", "there")]
+    for folder in folders:
+        folder.mkdir()
+    built, again = distributions.build(ROOT, folders[0]), distributions.build(distributions.copy_of(ROOT, tmp_path), folders[1])
 
-    assert files_of(build(source, "wheel", tmp_path / "built")) == files_of(wheel)
+    assert [path.name.rpartition(".")[2] for path in built] == ["whl", "gz"]
+    assert [path.read_bytes() for path in built] == [path.read_bytes() for path in again]
+    assert built[0].read_bytes() == wheel.read_bytes()
+    with tarfile.open(built[1]) as archive:
+        assert [member.name for member in archive.getmembers() if member.issym() or member.islnk()] == []
 
 
 def test_the_image_installs_the_same(wheel: Path, tmp_path: Path) -> None:
@@ -202,26 +206,17 @@ def test_spark_is_an_extra(wheel: Path) -> None:
     assert not of_spark & {re.split(r"[<>=~ ;]", line)[0] for line in needed if "extra ==" not in line}
 
 
-_WITHOUT_SPARK: Final = """
-import lastword, polars, tempfile
-from lastword import LogDir
-logs = LogDir(tempfile.mkdtemp())
-topic = logs.create_topic("t", partitions=2, config={"cleanup.policy": "compact"})
-topic.append([{"key": "a", "value": '{"n":1}'}, {"key": "b", "value": '{"n":2}'}])
-topic.append(polars.DataFrame({"key": ["a"], "value": ['{"n":3}']}))
-topic.roll()
-topic.clean()
-topic.materialize(logs.location + "/table", schema="n int")
-print(sorted(polars.read_delta(logs.location + "/table")["n"]), topic.verify().problems, len(logs.sql("select * from t")))
+_WITHOUT_SPARK: Final = f"""
+{distributions.CHECK}
 for name in lastword.__all__:
     try:
         getattr(lastword, name)
     except ImportError as error:
-        print(f"ImportError: {error}")
+        print(f"ImportError: {{error}}")
 try:
     lastword.spark_session()
 except lastword.UserError as error:
-    print(f"UserError: {error}")
+    print(f"UserError: {{error}}")
 """
 
 
@@ -230,7 +225,7 @@ def test_without_spark_a_log_is_written_cleaned_and_read(light: tuple[str, dict[
     python, environment = light
     found, *missing = run(python, "-c", _WITHOUT_SPARK, cwd=tmp_path, environment=environment).splitlines()
 
-    assert found == "[2, 3] () 2"
+    assert found == distributions.CHECKED
     line = "needs Spark, which is not installed: pip install 'lastword[spark]'; where a cluster has a pyspark of its own, use that"
     names = ("AutoCdcFlow", "SparkBootstrap", "SparkTopic")  # `SparkTransaction` imports no pyspark, only `SparkTopic` makes one
     assert missing == [*(f"ImportError: lastword.{name} {line}" for name in names), f"UserError: spark_session() {line}"]

@@ -5,6 +5,7 @@
  lastword.cli.app                                                 ─► commands_page()
  lastword.status.metrics                                      ─► metrics_page()
  lastword.__all__                                             ─► api_page()
+ the locks of packages and jars                               ─► dependencies_page(), in tools.dependencies
 ```
 
 A page is Markdown, kept in docs/reference so that it can be read without a build; `python -m tools.reference` writes the pages anew. Every
@@ -33,6 +34,7 @@ from lastword.compaction.config.keys import Key, SettingType
 from lastword.service.settings import Settings
 from lastword.service.table_settings import TableSettings
 from lastword.streaming.append import source_settings as sources
+from tools.dependencies import dependencies_page
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -379,7 +381,12 @@ def _cell(text: str) -> str:
 
 def reference_pages() -> dict[str, str]:
     """Return the pages of docs/reference by their names there."""
-    return {"settings.md": settings_page(), "commands.md": commands_page(), "metrics.md": metrics_page()}
+    return {
+        "settings.md": settings_page(),
+        "commands.md": commands_page(),
+        "metrics.md": metrics_page(),
+        "dependencies.md": dependencies_page(),
+    }
 
 
 if __name__ == "__main__":
