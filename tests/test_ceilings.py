@@ -34,9 +34,9 @@ CEILINGS: Final = {
 }
 #: Lines of the product by room.
 ROOMS: Final = {
-    "lastword": 12538,
+    "lastword": 12633,
     "pyspark_lastword": 576,
-    "streaming": 5839,
+    "streaming": 5842,
     "storage": 16941,
     "change_data": 7376,
     "checkpoints": 215,

@@ -25,6 +25,7 @@ _OUTSIDE: Final = {
         "__dir__",
         "__getattr__",
         "cls",
+        "commands",
         "model_config",
         "oneof_index",
         "prec",
@@ -55,6 +56,7 @@ _OUTSIDE: Final = {
     "notebooks": {"_repr_html_", "_repr_svg_"},
     "a template": {"later", "value_bytes"},
     "tests": {"forget_schemas", "hook", "last_failure"},
+    "commands that are named by a text": {"retention"},
     "tools": {"METRICS"},
 }
 

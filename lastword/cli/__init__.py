@@ -1,7 +1,7 @@
 """The command line: `lastword COMMAND`.
 
 ```
- app           assembles the commands
+ app           runs a command                                        commands   which there are, each imported when it runs
  topics  transactions  cleaning  purge  keys  sql  sources  typed_tables  operate  run      a group of commands each
  records       records, dead-letters, verify     readers   latest, table, changes, materialize; registered readers: list, drop
  mistakes      exit codes, and the error of a wrong option          values    keys and values as they are shown

@@ -1,4 +1,4 @@
-"""The command line `lastword COMMAND`: it registers every command and prints errors as one message."""
+"""The command line `lastword COMMAND`: it runs a command and prints errors as one message."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import sys
 import typer
 from deltalake.exceptions import DeltaError
 
-from lastword.cli import cleaning, keys, operate, purge, readers, records, run, sources, sql, topics, transactions, typed_tables
-from lastword.cli.mistakes import COMMAND_LINE, EXIT_FAILED, EXIT_USAGE, Commands
-from lastword.cli.options import connection
+from lastword.cli.commands import Commands
+from lastword.cli.mistakes import COMMAND_LINE, EXIT_FAILED, EXIT_USAGE
+from lastword.cli.options import connection, own_this_process
 from lastword.compaction.errors import InvalidConfiguration, LastwordError, in_one_line
 from lastword.compaction.secrets import without_secrets
 from lastword.service.signals import Stopped
@@ -23,37 +23,6 @@ app = typer.Typer(
     epilog="Exit codes: 0 done, 1 an error or a check that failed, 2 a wrong option or argument, 3 a finding (top, purge).",
 )
 app.callback()(connection)
-app.add_typer(topics.topics_app, name="topics")
-app.add_typer(topics.queries_app, name="queries")
-app.add_typer(transactions.transactions_app, name="transactions")
-app.add_typer(readers.readers_app, name="readers")
-app.add_typer(sources.sources_app, name="sources")
-app.add_typer(typed_tables.tables_app, name="tables")
-for command in (
-    readers.latest,
-    keys.get,
-    sql.sql,
-    readers.table,
-    readers.changes,
-    readers.materialize,
-    purge.purge,
-    operate.top,
-    operate.plot,
-    records.records,
-    records.dead_letters,
-    cleaning.roll,
-    cleaning.clean,
-    cleaning.explain,
-    cleaning.receipts,
-    cleaning.pause,
-    cleaning.resume,
-    cleaning.retention,
-    cleaning.delete_records,
-    records.verify,
-    run.append,
-    run.run,
-):
-    app.command(command.__name__.replace("_", "-"))(command)
 
 
 def main() -> None:
@@ -62,6 +31,7 @@ def main() -> None:
     So is what the storage says, which is nothing of what is stored (lastword.compaction.errors). Options and arguments that are not
     allowed end with exit code 2, as those do that typer refuses.
     """
+    own_this_process()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
     for noisy in ("py4j", "pyspark"):
         logging.getLogger(noisy).setLevel(logging.ERROR)

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
-
-import typer
-from pydantic import ValidationError
-from typer.core import TyperGroup
+from typing import Final
 
 from lastword.compaction.errors import InvalidConfiguration, Violation
 
@@ -25,25 +21,3 @@ EXIT_FINDING: Final = 3
 def usage_mistake(*, name: str, value: str, allowed: str) -> InvalidConfiguration:
     """Return the error of an option or argument whose value is not allowed; the command ends with exit code 2."""
     return InvalidConfiguration(COMMAND_LINE, [Violation(key=name, value=value, allowed=allowed)])
-
-
-#: What is allowed where a value has the wrong type, by pydantic's name of the error.
-_ALLOWED: Final = {
-    "int_parsing": "allowed is a whole number",
-    "float_parsing": "allowed is a number",
-    "bool_parsing": "allowed are true and false",
-}
-
-
-class Commands(TyperGroup):
-    """The commands: an option whose value has the wrong type is told with the value and what is allowed."""
-
-    def invoke(self, ctx: Any) -> Any:
-        """Run a command; raise typer's `BadParameter` for a wrong value, which pydantic's words alone would not name."""
-        try:
-            return super().invoke(ctx)
-        except typer.BadParameter as error:
-            if isinstance(error.__cause__, ValidationError):
-                first = error.__cause__.errors()[0]
-                error.message = f"{first['input']!r}: {_ALLOWED.get(first['type'], first['msg'])}"
-            raise

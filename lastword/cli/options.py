@@ -6,10 +6,12 @@ import json
 import sys
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from importlib.abc import MetaPathFinder
 from itertools import islice
 from pathlib import Path  # noqa: TC003  typer reads the annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
+import pyarrow as pa
 import typer
 from rich.console import Console
 
@@ -42,6 +44,8 @@ class _Connection:
 
     config: Path | None = None
     storage_options: dict[str, str] = field(default_factory=dict)
+    #: Whether this process does nothing but run one command.
+    owns_process: bool = False
 
     @cached_property
     def _settings(self) -> Settings | None:
@@ -105,8 +109,34 @@ def connection(
     _CONNECTION.storage_options = {key: str(value) for key, value in config_pairs(storage_option, STORAGE_OPTION).items()}
 
 
+def own_this_process() -> None:
+    """Say that this process runs one command and nothing else."""
+    _CONNECTION.owns_process = True
+
+
+class _NoPandas(MetaPathFinder):
+    """As if pandas were not installed."""
+
+    def find_spec(self, fullname: str, _path: object, _target: object = None) -> None:
+        """Raise `ModuleNotFoundError` for pandas, and leave every other module to those who find it."""
+        if fullname == "pandas":
+            raise ModuleNotFoundError(name=fullname)
+
+
+def _without_pandas() -> None:
+    """Let pyarrow take it that there is no pandas: it would import it with the first array, for a quarter of a second, to compare types."""
+    finder = _NoPandas()
+    sys.meta_path.insert(0, finder)
+    try:
+        pa.array([0])
+    finally:
+        sys.meta_path.remove(finder)
+
+
 def open_log_dir(log_dir: str, *, must_exist: bool = True) -> LogDir[ArrowTopic]:
     """Return the log.dir of a command, opened without Spark; raise `UserError` if it must exist and does not."""
+    if _CONNECTION.owns_process:
+        _without_pandas()
     logs = LogDir(_CONNECTION.location(log_dir), storage_options=_CONNECTION.options(log_dir))
     if must_exist:
         logs.check_exists()

@@ -168,6 +168,28 @@ def test_other_commands_need_no_jvm_either(topic: Topic, tmp_path: Path, words: 
     assert done.returncode == 0, done.stderr
 
 
+_IMPORTED = """
+import sys
+from lastword.cli.app import main
+try:
+    main()
+finally:
+    print("imported:", *sorted({name.partition(".")[0] for name in sys.modules if sys.modules[name] is not None}), file=sys.stderr)
+"""
+
+
+@pytest.mark.long
+def test_a_command_imports_neither_pandas_nor_what_another_command_needs(topic: Topic, tmp_path: Path) -> None:
+    """It would take half of the time that a quick command takes; with `lastword[spark]` pandas is installed."""
+    for words in (["topics", "list"], ["latest", "fruit", "--json"], ["records", "fruit"]):
+        run = [sys.executable, "-c", _IMPORTED, *words, "--log-dir", str(tmp_path / "data")]
+        done = subprocess.run(run, capture_output=True, text=True, check=False)  # noqa: S603  our own interpreter
+        assert done.returncode == 0, done.stderr
+        imported = set(done.stderr.partition("imported: ")[2].split())
+        assert {"pyarrow", "polars"} <= imported
+        assert imported & {"pandas", "pyspark", "py4j", "uvicorn", "starlette", "google"} == set()
+
+
 def test_a_topic_lives_without_spark(tmp_path: Path) -> None:
     """Appends, a transaction, a cleaning, a deletion, a purge, the end."""
     done = subprocess.run([sys.executable, "-c", _LIFE, str(tmp_path / "logs")], capture_output=True, text=True, check=False)  # noqa: S603
