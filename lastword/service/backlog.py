@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -50,8 +51,12 @@ def _count_offsets(end: Mapping[str, Mapping[str, int]], latest: Mapping[str, Ma
 
 
 def _read_offset(offset: object) -> dict[str, Any]:
-    """Return a source offset as a mapping; an empty one for none, and for what is no JSON object."""
-    with suppress(ValueError):
-        parsed = json.loads(offset) if isinstance(offset, str) else offset
-        return parsed if isinstance(parsed, dict) else {}
+    """Return a source offset as a mapping; an empty one for none, and for what is no JSON object.
+
+    PySpark 4.2 gives the JSON of the source, 4.0 and 4.1 what Python writes for the parsed JSON.
+    """
+    for parse in (json.loads, ast.literal_eval):
+        with suppress(ValueError, SyntaxError):
+            parsed = parse(offset) if isinstance(offset, str) else offset
+            return parsed if isinstance(parsed, dict) else {}
     return {}

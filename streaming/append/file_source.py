@@ -18,8 +18,9 @@ import os
 import time
 from dataclasses import replace
 from functools import partial, reduce
+from inspect import signature
 from operator import or_
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
@@ -61,6 +62,8 @@ if TYPE_CHECKING:
     from lastword.streaming.append.file_task import Read
     from lastword.streaming.append.source_settings import FileSource
 
+#: What makes `to_arrow_schema` give times in UTC: on Spark 4.0 and 4.1 they are, and there is no such argument.
+_IN_UTC: Final[dict[str, Any]] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
 _UNREAD: Final = "__unread"
 _TIME: Final = "__time"
 _SAMPLED_ROWS, _SAMPLED_FILES = 1_000, 10
@@ -204,7 +207,7 @@ class FilePlanner(Planner):
             parts=_parts(files, parts),
             read=self._read,
             root=self._source.path,
-            schema=to_arrow_schema(self._schema, timezone="UTC"),
+            schema=to_arrow_schema(self._schema, **_IN_UTC),
             stops=self._source.on_corrupt_file == "fail",
         )
 
@@ -436,7 +439,7 @@ def _parquet(spark: SparkSession, source: FileSource, log: TopicLog, files: Sequ
     schema = first if source.schema_ddl else _with_missing(spark, source, log, first)
     read = partial(
         read_columns_of,
-        schema=to_arrow_schema(schema, timezone="UTC"),
+        schema=to_arrow_schema(schema, **_IN_UTC),
         storage_options=log.storage_options,
         may_have_more=bool(source.schema_ddl),
     )
@@ -461,7 +464,7 @@ def _first_schema(source: FileSource, files: Sequence[FoundFile], options: Mappi
     wrong = "there is no file yet"
     for file in files[:_SAMPLED_FILES]:
         try:
-            return from_arrow_schema(parquet_schema(file.path, options))
+            return from_arrow_schema(parquet_schema(file.path, options), prefer_timestamp_ntz=True)
         except (CorruptFile, PySparkException) as error:
             wrong = f"{file.path}: {error}"
     message = f"source {source.name}: {source.path} does not say its columns ({wrong}); put files there first, or give `schema`"

@@ -27,13 +27,18 @@ def _source(end: Any = None, latest: Any = None, **metrics: str) -> Any:
         (_source({"t": {"0": 5}}, None, maxOffsetsBehindLatest="12"), Backlog(count=12, unit="offsets")),
         (_source({"t": {"0": 5}}, None, maxOffsetsBehindLatest="NaN"), None),
         (_source({"files": 3}, {"files": 4, "waiting": 17}), Backlog(count=17, unit="files")),
+        (_source("{'t': {'0': 5, '1': 7}}", "{'t': {'0': 15, '1': 7}}", maxOffsetsBehindLatest="3"), Backlog(count=10, unit="offsets")),
+        (_source("{'files': 3}", "{'files': 4, 'waiting': 17}"), Backlog(count=17, unit="files")),
         (_source({"files": 3}, None), None),
         (_source("5", "6"), None),
         (_source("no JSON", "null"), None),
     ],
 )
 def test_the_backlog_of_a_source(source: Any, backlog: Backlog | None) -> None:
-    """Kafka's positions, the metric of its source, the file source, and sources that report nothing of the kind."""
+    """Kafka's positions, the metric of its source, the file source, and sources that report nothing of the kind.
+
+    Offsets are JSON, as of Spark 4.2, or what Python writes, as of Spark 4.0 and 4.1.
+    """
     assert read_backlog([source]) == backlog
 
 
