@@ -97,7 +97,7 @@ class LogDir(Handle, Generic[TopicT_co]):
 
         Raises:
             InvalidConfiguration: Settings that are not allowed, each with what is.
-            UserError: Neither a location nor a session and a location.
+            UserError: Neither a location nor a session and a location, or a session of Spark Connect.
         """
         spark, location = given if len(given) == _SPARK_AND_LOCATION else (None, given[0] if len(given) == 1 else None)
         is_session = hasattr(spark, "readStream")
@@ -105,6 +105,13 @@ class LogDir(Handle, Generic[TopicT_co]):
             shown = ", ".join(repr(one) for one in given) or "nothing"
             message = (
                 f'LogDir takes a location, LogDir("data"), or a Spark session and a location, LogDir(spark, "data"); it was given {shown}'
+            )
+            raise UserError(message)
+        if type(spark).__module__.startswith("pyspark.sql.connect."):
+            message = (
+                "LogDir was given a session of Spark Connect, which has no JVM of its own. Leave the session out: the topics of "
+                f"LogDir({str(location)!r}) append DataFrames of Spark Connect and return Arrow tables; "
+                'spark.read.format("lastword") reads them'
             )
             raise UserError(message)
         show_where_seen()

@@ -34,7 +34,7 @@ CEILINGS: Final = {
 }
 #: Lines of the product by room.
 ROOMS: Final = {
-    "lastword": 12633,
+    "lastword": 12640,
     "pyspark_lastword": 576,
     "streaming": 5842,
     "storage": 16941,
