@@ -30,7 +30,7 @@ format = "rate"
     [
         ('"spark.master" = "sparkk://host:7077"', "Could not parse Master URL: 'sparkk://host:7077'"),
         ('"spark.network.timeout" = "20s"', "spark.network.timeoutInterval should be less than or equal to spark.network.timeout"),
-        ('"spark.task.cpus" = "two"', "The value 'two' in the config \"spark.task.cpus\" is invalid"),
+        ('"spark.task.cpus" = "two"', "spark.task.cpus"),
         ('"spark.driver.memory" = "lots"', "Java gateway process exited before sending its port number. What it wrote to standard error"),
     ],
     ids=["master", "two settings", "a number", "memory"],
