@@ -36,7 +36,7 @@ CEILINGS: Final = {
 ROOMS: Final = {
     "lastword": 12640,
     "pyspark_lastword": 576,
-    "streaming": 5842,
+    "streaming": 5844,
     "storage": 16941,
     "change_data": 7376,
     "checkpoints": 215,

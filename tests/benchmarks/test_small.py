@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 #: Those that need no Spark session; what they start has one of its own, or is a broker.
-_ALONE: Final = {"without_spark", "kafka", "small", "planning", "metadata", "memory", "cluster", "kept_tables"}
+_ALONE: Final = {"without_spark", "kafka", "small", "planning", "metadata", "memory", "scale", "cluster", "kept_tables"}
 _WITHOUT_JVM: Final = _ALONE - {"kafka", "cluster"}
 
 
