@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -47,32 +48,53 @@ def spark_settings_of(endpoint: str) -> dict[str, str]:
     }
 
 
-@contextmanager
-def running_store() -> Iterator[str]:
-    """Yield the endpoint of a server.
+class S3Server:
+    """A server, as a process of its own: delta-rs holds the interpreter's lock while it asks.
 
-    It is a process of its own, as delta-rs holds the interpreter's lock while it asks. moto knows the API and is fast to start;
-    versitygw is a server that people use, with folders of a disk as buckets.
+    moto knows the API and is fast to start, but forgets all when it is killed; versitygw is a server that people use, with folders of a
+    disk as buckets.
     """
-    program = os.environ.get("LASTWORD_S3_SERVER")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "buckets" / BUCKET).mkdir(parents=True)
+
+    def __init__(self, folder: Path) -> None:
+        """Start it, with its buckets in a folder, and wait until it answers."""
+        self._program, self._folder = os.environ.get("LASTWORD_S3_SERVER"), folder
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self._port = free.getsockname()[1]
+        self.endpoint = f"http://127.0.0.1:{self._port}"
+        (folder / "buckets" / BUCKET).mkdir(parents=True)
+        self.start()
+
+    def start(self) -> None:
+        """Start it, or start it again."""
         environment = {**os.environ, "ROOT_ACCESS_KEY": ACCESS_KEY, "ROOT_SECRET_KEY": SECRET_KEY}
         command = (
-            [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-            if program is None
-            else [program, "--quiet", "--port", f"127.0.0.1:{port}", "posix", f"{folder}/buckets"]
+            [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self._port)]
+            if self._program is None
+            else [self._program, "--quiet", "--port", f"127.0.0.1:{self._port}", "posix", f"{self._folder}/buckets"]
         )
-        server = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603
+        self._process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603
+        _wait_for_bucket(self.endpoint, make_it=self._program is None)
+
+    def kill(self) -> None:
+        """End it without a word."""
+        self._process.kill()
+        self._process.wait()
+
+    def freeze(self, *, frozen: bool) -> None:
+        """Let it answer nobody, or go on."""
+        self._process.send_signal(signal.SIGSTOP if frozen else signal.SIGCONT)
+
+
+@contextmanager
+def running_store() -> Iterator[str]:
+    """Yield the endpoint of a server that runs for as long as the block."""
+    with tempfile.TemporaryDirectory() as folder:
+        server = S3Server(Path(folder))
         try:
-            _wait_for_bucket(f"http://127.0.0.1:{port}", make_it=program is None)
-            yield f"http://127.0.0.1:{port}"
+            yield server.endpoint
         finally:
             server.kill()
-            server.wait()
 
 
 def _wait_for_bucket(endpoint: str, *, make_it: bool) -> None:

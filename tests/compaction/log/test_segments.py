@@ -103,7 +103,7 @@ def test_a_range_touches_the_segment_that_contains_its_start_and_all_that_begin_
 
 
 def test_a_range_that_begins_below_every_segment_touches_those_below_its_end() -> None:
-    """The log may begin above 0."""
+    """A log may begin at an offset above 0, after retention, and the range below that."""
     log = drawn("412:50 590:70 731")
     assert bases(segments_between(log.segments, 0, 590)) == [412]
     assert bases(segments_between(log.segments, 0, 412)) == []

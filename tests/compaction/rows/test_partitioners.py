@@ -95,7 +95,7 @@ def test_murmur2_of_known_keys() -> None:
 
 @pytest.mark.parametrize("partitioner", ["lastword", "kafka"])
 def test_a_record_without_a_key_goes_by_its_value(partitioner: str) -> None:
-    """Keyed ones by their key, whatever the value; one partition asks nobody."""
+    """A record with a key goes by the key, whatever its value is. With one partition there is nothing to compute."""
     keys, values = pa.array([b"a", None, b"a", None], pa.binary()), pa.array([b"x", b"a", b"y", None], pa.binary())
     found = partitions_of(keys, values, partitions=7, partitioner=partitioner).tolist()
     assert found[0] == found[2] == partitions_of(keys[:1], values[:1], partitions=7, partitioner=partitioner)[0]

@@ -169,7 +169,7 @@ def test_the_first_reason_that_applies_is_named() -> None:
 
 
 def test_partitions_that_are_not_there_and_rows_that_name_none() -> None:
-    """Null goes by the key; a number of any type, also one that no int holds; what was given stays to be seen."""
+    """Without a partition a row goes by its key. A number that is no partition is refused, and the dead letter shows it as it was given."""
     columns = {"key": ["a"] * 5, "value": ["1"] * 5, "partition": pa.array([1, None, 2, 2**40, -1], pa.int64())}
     assert [reason for reason, _ in _validated(columns)] == [None, None, "unknown_partition", "unknown_partition", "unknown_partition"]
     assert _validated(columns)[3][1] == f"partition {2**40}: allowed is 0 to 1"
