@@ -13,17 +13,20 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 _NETWORKS: Final = 250
+_NAMES: Final = Path("/etc/netns")
 
 
 def _ip(*words: str) -> None:
@@ -74,10 +77,22 @@ class Network:
             _ip("-n", host.name, "link", "set", device, "up")
         return host
 
+    def named(self, names: Iterable[str]) -> dict[str, Host]:
+        """Add a host of each name, by which all of them know each other; their machine's name is their own address."""
+        hosts = {name: self.host() for name in names}
+        for host in hosts.values():
+            lines = ["127.0.0.1 localhost", f"{host.address} {socket.gethostname()}"]
+            lines += [f"{other.address} {name}" for name, other in hosts.items()]
+            folder = _NAMES / host.name  # what `ip netns exec` shows as /etc
+            folder.mkdir(parents=True)
+            (folder / "hosts").write_text("".join(f"{line}\n" for line in lines), encoding="ascii")
+        return hosts
+
     def remove(self) -> None:
         """Remove hosts and bridge; a device goes with its host."""
         for host in self.hosts:
             _ip("netns", "delete", host.name)
+            shutil.rmtree(_NAMES / host.name, ignore_errors=True)
         _ip("link", "delete", self._bridge)
 
 
