@@ -37,7 +37,7 @@ ROOMS: Final = {
     "lastword": 12640,
     "pyspark_lastword": 576,
     "streaming": 5844,
-    "storage": 16941,
+    "storage": 16948,
     "change_data": 7376,
     "checkpoints": 215,
     "compaction": 6462,

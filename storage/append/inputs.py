@@ -29,7 +29,8 @@ def arrow_table(data: object, *, topic: str, are_records: bool = True) -> pa.Tab
 
     Args:
         data: A `pyarrow` table, record batch or reader; anything with `__arrow_c_stream__` or `__arrow_c_array__` (Polars, DuckDB); a
-            pandas DataFrame, whose index is left out; or a list of dicts, of which a key that is missing is null.
+            pandas DataFrame, whose index is left out; a Spark DataFrame, which is collected; or a list of dicts, of which a key that is
+            missing is null.
         topic: The topic's name, for messages.
         are_records: Dicts are records, which have a key and a value.
 
@@ -37,7 +38,7 @@ def arrow_table(data: object, *, topic: str, are_records: bool = True) -> pa.Tab
         InvalidRecords: It is none of these, or the values of a column have different types, or are none that Arrow can hold.
     """
     try:
-        return _table(data, are_records=are_records)
+        return _table(_collect_spark(data), are_records=are_records)
     except _UnreadableColumn as error:
         message = f"topic {topic} cannot take these rows: {error}"
         raise InvalidRecords(message) from error
@@ -51,6 +52,12 @@ def arrow_table(data: object, *, topic: str, are_records: bool = True) -> pa.Tab
 
 class _UnreadableColumn(ValueError):
     """A column whose values Arrow cannot hold; the text names it."""
+
+
+def _collect_spark(data: Any) -> Any:
+    """Return the rows of a Spark DataFrame, which exports no Arrow stream on Spark 4.0 and 4.1; anything else as it is."""
+    is_spark = type(data).__module__.startswith("pyspark.") and hasattr(data, "toArrow")
+    return data.toArrow() if is_spark else data
 
 
 def _table(data: Any, *, are_records: bool) -> pa.Table:
