@@ -83,7 +83,7 @@ def _make_topics(folder: str, count: int) -> dict[str, str]:
 
 def _topics(folder: str, count: int) -> dict[str, str]:
     config = Path(folder, "lastword.toml")
-    settings = f'log.dir = "."\nlog.cleaner.backoff.ms = "1s"\nhttp.listen = "127.0.0.1:{_PORT}"\n'
+    settings = f'log.dir = "."\nhttp.listen = "127.0.0.1:{_PORT}"\n'
     config.write_text(settings, encoding="ascii")
     begun = time.perf_counter()
     with subprocess.Popen([sys.executable, "-m", "lastword", "run", "-c", str(config)], stderr=subprocess.DEVNULL) as service:  # noqa: S603  ours
