@@ -34,7 +34,7 @@ CEILINGS: Final = {
 }
 #: Lines of the product by room.
 ROOMS: Final = {
-    "lastword": 12640,
+    "lastword": 12669,
     "pyspark_lastword": 576,
     "streaming": 5844,
     "storage": 16948,

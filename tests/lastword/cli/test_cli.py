@@ -391,6 +391,17 @@ def test_every_command_has_an_example_and_json() -> None:
         assert ("--json" in options) == (name != "run"), name
 
 
+def test_completion_is_installed_by_the_program_alone() -> None:
+    """A group of commands has no option for it."""
+    program = typer.main.get_command(cli.app)
+    groups: dict[str, Any] = {name: command for name, command in getattr(program, "commands", {}).items() if hasattr(command, "commands")}
+
+    assert set(groups) == {"topics", "queries", "transactions", "readers", "sources", "tables"}
+    for command in (program, *groups.values()):
+        options = {option for parameter in command.params for option in parameter.opts}
+        assert ("--install-completion" in options) == (command is program)
+
+
 def test_describe_names_the_source_of_a_mirror(tmp_path: Path) -> None:
     """And the query that brings it; a topic of one's own has no such line."""
     logs = LogDir(tmp_path)
