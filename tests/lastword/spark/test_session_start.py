@@ -31,9 +31,10 @@ format = "rate"
         ('"spark.master" = "sparkk://host:7077"', "Could not parse Master URL: 'sparkk://host:7077'"),
         ('"spark.network.timeout" = "20s"', "spark.network.timeoutInterval should be less than or equal to spark.network.timeout"),
         ('"spark.task.cpus" = "two"', "spark.task.cpus"),
-        ('"spark.driver.memory" = "lots"', "Java gateway process exited before sending its port number. What it wrote to standard error"),
+        ('"spark.driver.memory" = "lots"', "Java gateway process exited before sending its port number. What the JVM wrote"),
+        ('"spark.sql.shuffle.partitions" = "many"', "spark.sql.shuffle.partitions"),
     ],
-    ids=["master", "two settings", "a number", "memory"],
+    ids=["master", "two settings", "a number", "memory", "a setting of SQL"],
 )
 def test_settings_that_spark_refuses_are_one_line(tmp_path: Path, settings: str, said: str) -> None:
     """By `lastword run`; what the JVM writes itself comes before it."""
@@ -44,5 +45,5 @@ def test_settings_that_spark_refuses_are_one_line(tmp_path: Path, settings: str,
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     (line,) = (line for line in done.stderr.splitlines() if line.startswith("error: "))
-    assert line.startswith("error: Spark does not start with these settings: ")
+    assert line.startswith("error: Spark does not start: ")
     assert said in line
