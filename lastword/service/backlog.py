@@ -56,7 +56,7 @@ def _read_offset(offset: object) -> dict[str, Any]:
     PySpark 4.2 gives the JSON of the source, 4.0 and 4.1 what Python writes for the parsed JSON.
     """
     for parse in (json.loads, ast.literal_eval):
-        with suppress(ValueError, SyntaxError):
+        with suppress(ValueError, SyntaxError, TypeError):
             parsed = parse(offset) if isinstance(offset, str) else offset
             return parsed if isinstance(parsed, dict) else {}
     return {}

@@ -10,7 +10,7 @@ import pyarrow as pa
 from lastword.compaction.errors import InvalidRecords
 from lastword.compaction.rows.input_columns import check_names
 
-_TAKEN: Final = "an Arrow table, record batch or stream, a Polars or pandas DataFrame, or a list of dicts"
+_TAKEN: Final = "an Arrow table, record batch or stream, a Polars, pandas or Spark DataFrame, or a list of dicts"
 
 
 class ArrowStream(Protocol):

@@ -167,7 +167,7 @@ def test_a_mistake_on_the_command_line(
     assert line in message_of(shlex.split(command), capsys, monkeypatch, code=code)
 
 
-_TAKEN: Final = "allowed are an Arrow table, record batch or stream, a Polars or pandas DataFrame, or a list of dicts"
+_TAKEN: Final = "allowed are an Arrow table, record batch or stream, a Polars, pandas or Spark DataFrame, or a list of dicts"
 _KEYS: Final = "allowed is a text (its UTF-8 is the key), bytes, or a list of those"
 _IN_PYTHON: Final = [
     ('logs.create_topic("x", partitions="2")', "partitions = '2': allowed is a whole number from 1 to 10000"),

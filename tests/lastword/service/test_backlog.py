@@ -30,6 +30,7 @@ def _source(end: Any = None, latest: Any = None, **metrics: str) -> Any:
         (_source("{'t': {'0': 5, '1': 7}}", "{'t': {'0': 15, '1': 7}}", maxOffsetsBehindLatest="3"), Backlog(count=10, unit="offsets")),
         (_source("{'files': 3}", "{'files': 4, 'waiting': 17}"), Backlog(count=17, unit="files")),
         (_source({"files": 3}, None), None),
+        (_source("{[]: 1}", "{[]: 1}"), None),
         (_source("5", "6"), None),
         (_source("no JSON", "null"), None),
     ],
