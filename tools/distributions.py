@@ -23,6 +23,7 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parents[1]
 #: The releases of Python that pyproject.toml supports and that are checked.
 PYTHONS: Final = ("3.10", "3.11", "3.12", "3.13")
+_ROOMS: Final = ("streaming", "storage", "change_data", "checkpoints", "compaction")
 #: What an installed lastword has to do without Spark: a log is appended to, cleaned and read, and a table made of it.
 CHECK: Final = """
 import tempfile
@@ -95,7 +96,10 @@ def check(wheel: Path, python: str, folder: Path) -> str:
 
 
 def main() -> None:
-    """Build, compare and check."""
+    """Build, compare and check; what is in the checkout and in no commit is named, as it is built too."""
+    changed = run("git", "status", "--porcelain", "--", "lastword", "pyspark_lastword", *_ROOMS, cwd=ROOT)
+    if changed:
+        print(f"not committed, and built all the same:\n{changed}", end="")  # noqa: T201
     with tempfile.TemporaryDirectory() as scratch:
         folders = [Path(scratch) / name for name in ("here", "there", "environments")]
         for folder in folders:
@@ -105,14 +109,14 @@ def main() -> None:
             if not filecmp.cmp(one, other, shallow=False):
                 message = f"{one.name} is not the same when it is built from a copy of the checkout"
                 raise SystemExit(message)
+        wheel = next(path for path in built if path.suffix == ".whl")
+        for python in PYTHONS:
+            print(f"Python {check(wheel, python, folders[2])}: installed, appended, cleaned and read")  # noqa: T201
         dist = ROOT / "dist"
         shutil.rmtree(dist, ignore_errors=True)
         dist.mkdir()
         for path in built:
             print(f"{shutil.copy(path, dist)}: the same, built twice")  # noqa: T201
-        wheel = next(path for path in dist.iterdir() if path.suffix == ".whl")
-        for python in PYTHONS:
-            print(f"Python {check(wheel, python, folders[2])}: installed, appended, cleaned and read")  # noqa: T201
 
 
 if __name__ == "__main__":
