@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 _COMPACT: Final = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.5"}
 _BEGIN_MS: Final = 1_700_000_000_000
 _SECOND_MS: Final = 1000
-_PORT: Final = 9471
+_MOST_SECONDS: Final = 1_200
 _TOPICS, _IDLE_SECONDS = 1_000, 20.0
 
 
@@ -83,13 +84,15 @@ def _make_topics(folder: str, count: int) -> dict[str, str]:
 
 def _topics(folder: str, count: int) -> dict[str, str]:
     config = Path(folder, "lastword.toml")
-    settings = f'log.dir = "."\nhttp.listen = "127.0.0.1:{_PORT}"\n'
-    config.write_text(settings, encoding="ascii")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        web = f"127.0.0.1:{free.getsockname()[1]}"
+    config.write_text(f'log.dir = "."\nhttp.listen = "{web}"\n', encoding="ascii")
     begun = time.perf_counter()
     with subprocess.Popen([sys.executable, "-m", "lastword", "run", "-c", str(config)], stderr=subprocess.DEVNULL) as service:  # noqa: S603  ours
         try:
-            while _cleanings() < count * 4:
-                assert service.poll() is None, "the service ended"  # noqa: S101
+            while _clean_topics(web) < count:
+                assert service.poll() is None and time.perf_counter() - begun < _MOST_SECONDS, "not all is cleaned"  # noqa: S101, PT018
                 time.sleep(0.5)
             cleaned = time.perf_counter() - begun
             seconds = _IDLE_SECONDS if count >= _TOPICS else 1.0
@@ -97,7 +100,7 @@ def _topics(folder: str, count: int) -> dict[str, str]:
             spent = _processor_seconds(service.pid)
             time.sleep(seconds)
             idle = (_processor_seconds(service.pid) - spent) / seconds
-            pages = {path: _timed(functools.partial(_get, path))[0] for path in ("/", "/topics/topic-0003", "/metrics")}
+            pages = {path: _timed(functools.partial(_get, web, path))[0] for path in ("/", "/topics/topic-0003", "/metrics")}
             peak = next(line for line in Path(f"/proc/{service.pid}/status").read_text("ascii").splitlines() if line.startswith("VmHWM"))
         finally:
             service.terminate()
@@ -109,18 +112,18 @@ def _topics(folder: str, count: int) -> dict[str, str]:
     }
 
 
-def _get(path: str) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{_PORT}{path}", timeout=60) as answer:
+def _get(web: str, path: str) -> str:
+    with urllib.request.urlopen(f"http://{web}{path}", timeout=60) as answer:
         return str(answer.read().decode())
 
 
-def _cleanings() -> float:
-    """Return how many cleanings the service has counted; 0 while it does not answer."""
+def _clean_topics(web: str) -> int:
+    """Return of how many topics the service has counted at least a cleaning for each partition; 0 while it does not answer."""
     try:
-        lines = _get("/metrics").splitlines()
+        lines = _get(web, "/metrics").splitlines()
     except OSError:
         return 0
-    return sum(float(line.split()[-1]) for line in lines if line.startswith("lastword_log_cleaner_cleanings_total{"))
+    return sum(float(line.split()[-1]) >= 4 for line in lines if line.startswith("lastword_log_cleaner_cleanings_total{"))  # noqa: PLR2004
 
 
 def _processor_seconds(process: int) -> float:

@@ -12,10 +12,11 @@ It takes Linux, iproute2 and the rights of root.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import subprocess
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -55,14 +56,18 @@ class Network:
     """A bridge and the hosts on it; `address` is that of this machine."""
 
     def __init__(self) -> None:
-        """Make the bridge; its number is that of this process, so that two test runs do not meet."""
-        self._number = os.getpid() % _NETWORKS
+        """Make the bridge, in a network that no other test run has."""
         self._bridge = f"lw{os.getpid()}"
-        self.address = f"10.88.{self._number}.1"
         self.hosts: list[Host] = []
         _ip("link", "add", self._bridge, "type", "bridge")
-        _ip("address", "add", f"{self.address}/24", "dev", self._bridge)
-        _ip("link", "set", self._bridge, "up")
+        try:
+            self._number = _free_network()
+            self.address = f"10.88.{self._number}.1"
+            _ip("address", "add", f"{self.address}/24", "dev", self._bridge)
+            _ip("link", "set", self._bridge, "up")
+        except BaseException:
+            self.remove()
+            raise
 
     def host(self) -> Host:
         """Add a host."""
@@ -84,16 +89,28 @@ class Network:
             lines = ["127.0.0.1 localhost", f"{host.address} {socket.gethostname()}"]
             lines += [f"{other.address} {name}" for name, other in hosts.items()]
             folder = _NAMES / host.name  # what `ip netns exec` shows as /etc
-            folder.mkdir(parents=True)
+            folder.mkdir(parents=True, exist_ok=True)
             (folder / "hosts").write_text("".join(f"{line}\n" for line in lines), encoding="ascii")
         return hosts
 
     def remove(self) -> None:
-        """Remove hosts and bridge; a device goes with its host."""
+        """Remove hosts and bridge, as far as they are there; a device goes with its host."""
         for host in self.hosts:
-            _ip("netns", "delete", host.name)
+            with suppress(AssertionError):
+                _ip("netns", "delete", host.name)
             shutil.rmtree(_NAMES / host.name, ignore_errors=True)
-        _ip("link", "delete", self._bridge)
+        with suppress(AssertionError):
+            _ip("link", "delete", self._bridge)
+
+
+def _free_network() -> int:
+    """Return the number of a network that no device of this machine is in."""
+    shown = subprocess.run(["ip", "-4", "-o", "address"], capture_output=True, text=True, check=True).stdout  # noqa: S607  the machine's own
+    taken = {int(number) for number in re.findall(r"10\.88\.(\d+)\.", shown)}
+    return (
+        next(number for number in range(os.getpid() % _NETWORKS, os.getpid() % _NETWORKS + _NETWORKS) if number % _NETWORKS not in taken)
+        % _NETWORKS
+    )
 
 
 @contextmanager
@@ -101,7 +118,10 @@ def network() -> Iterator[Network]:
     """Make a network for as long as the block lasts; skip the test where this process may not, or nothing here can."""
     if shutil.which("ip") is None:
         pytest.skip("needs iproute2, for hosts of their own (Debian: apt install iproute2)")
+    tried = f"lw{os.getpid()}tried"
     try:
+        _ip("netns", "add", tried)
+        _ip("netns", "delete", tried)
         made = Network()
     except AssertionError as error:
         pytest.skip(f"needs network namespaces, which this machine does not give: {error}")

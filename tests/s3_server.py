@@ -74,7 +74,11 @@ class S3Server:
             else [self._program, "--quiet", "--port", f"127.0.0.1:{self._port}", "posix", f"{self._folder}/buckets"]
         )
         self._process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603
-        _wait_for_bucket(self.endpoint, make_it=self._program is None)
+        try:
+            _wait_for_bucket(self.endpoint, make_it=self._program is None)
+        except BaseException:
+            self.kill()
+            raise
 
     def kill(self) -> None:
         """End it without a word."""

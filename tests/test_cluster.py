@@ -18,7 +18,7 @@ import urllib.request
 import venv
 from importlib.metadata import distribution
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyspark
 import pytest
@@ -45,10 +45,6 @@ listen = "127.0.0.1:{port}"
 "spark.master" = "{master}"
 "spark.pyspark.python" = "{python}"
 "spark.driver.host" = "{driver}"
-"spark.driver.bindAddress" = "0.0.0.0"
-"spark.network.timeout" = "20s"
-"spark.network.timeoutInterval" = "5s"
-"spark.executor.heartbeatInterval" = "2s"
 "spark.driver.memory" = "1g"
 "spark.executor.memory" = "768m"
 "spark.executor.cores" = "1"
@@ -56,8 +52,16 @@ listen = "127.0.0.1:{port}"
 "spark.ui.enabled" = "false"
 "spark.sql.shuffle.partitions" = "2"
 "spark.log.level" = "ERROR"
-{store}
+{more}
 """
+#: How soon a host is lost that says nothing any more, by the driver and by the master.
+_LOSES_HOSTS: Final = {
+    "spark.driver.bindAddress": "0.0.0.0",  # noqa: S104  the host's own network
+    "spark.network.timeout": "20s",
+    "spark.network.timeoutInterval": "5s",
+    "spark.executor.heartbeatInterval": "2s",
+}
+_MASTER_LOSES_HOSTS: Final = ("env", "SPARK_DAEMON_JAVA_OPTS=-Dspark.worker.timeout=20")
 
 
 def _free_port() -> int:
@@ -84,8 +88,7 @@ def _executors_python(folder: Path) -> str:
 def _environment() -> dict[str, str]:
     """Return the environment of every process; the JVMs of executors take their options from nowhere else."""
     kept = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "PYSPARK_PYTHON"}}
-    # A worker that the master does not hear of for so many seconds is dead; it sends a heartbeat every quarter of that.
-    return {**kept, "JAVA_TOOL_OPTIONS": " ".join(jvm_options(SPARK_ARCHIVE)), "SPARK_DAEMON_JAVA_OPTS": "-Dspark.worker.timeout=20"}
+    return {**kept, "JAVA_TOOL_OPTIONS": " ".join(jvm_options(SPARK_ARCHIVE))}
 
 
 @contextlib.contextmanager
@@ -153,7 +156,8 @@ def _arrived(incoming: Path) -> Path:
 
 def _demo(tmp_path: Path, place: str, endpoint: str, hosts: Network | None) -> None:
     options = storage_options_of(endpoint) if endpoint else {}
-    spark = [str(Path(pyspark.__file__).parent / "bin" / "spark-class")]
+    more = (spark_settings_of(endpoint) if endpoint else {}) | (_LOSES_HOSTS if hosts else {})
+    spark = [*(_MASTER_LOSES_HOSTS if hosts else ()), str(Path(pyspark.__file__).parent / "bin" / "spark-class")]
     port, ui, http = _free_port(), _free_port(), _free_port()
 
     def somewhere() -> Host:
@@ -170,7 +174,7 @@ def _demo(tmp_path: Path, place: str, endpoint: str, hosts: Network | None) -> N
             master=master,
             driver=hosts.address if hosts else "127.0.0.1",
             python=_executors_python(tmp_path / "python"),
-            store="\n".join(f'"{name}" = "{value}"' for name, value in (spark_settings_of(endpoint) if endpoint else {}).items()),
+            more="\n".join(f'"{name}" = "{value}"' for name, value in more.items()),
         )
     )
     start = ["org.apache.spark.deploy.master.Master", "--host", masters.address, "--port", str(port), "--webui-port", str(ui)]

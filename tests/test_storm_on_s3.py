@@ -21,7 +21,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -166,16 +166,20 @@ class _World:
                 os.killpg(self.service.pid, number)
             else:
                 self.service.send_signal(number)
-        self.service.wait(180)
+        code = self.service.wait(180)
+        assert number is signal.SIGKILL or code == 0, f"SIGTERM ended the service with {code}"
 
-    def kill_workers(self) -> None:
-        """Kill the Python processes of Spark's tasks."""
+    def kill_workers(self) -> int:
+        """Kill the Python processes of Spark's tasks and return how many there were; they are of the session of the service."""
         assert self.service is not None
+        killed = 0
         for process in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
-                group = int((process / "stat").read_text().rpartition(")")[2].split()[2])
-                if group == self.service.pid and b"pyspark.daemon" in (process / "cmdline").read_bytes():
+                session = int((process / "stat").read_text().rpartition(")")[2].split()[3])
+                if session == self.service.pid and b"pyspark.daemon" in (process / "cmdline").read_bytes():
                     os.kill(int(process.name), signal.SIGKILL)
+                    killed += 1
+        return killed
 
     @contextmanager
     def without(self, what: str, fault: str) -> Iterator[None]:
@@ -189,7 +193,7 @@ class _World:
             "store frozen": (self.store_lock, lambda: self.server.freeze(frozen=True), lambda: self.server.freeze(frozen=False)),
             "broker killed": (self.broker_lock, self.broker.kill, self.broker.start_again),
             "broker frozen": (self.broker_lock, lambda: self.broker.freeze(frozen=True), lambda: self.broker.freeze(frozen=False)),
-            "workers": (None, self.kill_workers, self.kill_workers),
+            "workers": (None, lambda: until(self.kill_workers, "no Python of a task"), self.kill_workers),
             "service killed": (None, lambda: self.end(signal.SIGKILL), self.start),
             "service stopped": (None, lambda: self.end(signal.SIGTERM), self.start),
         }
@@ -203,9 +207,12 @@ class _World:
 
 
 def _storm(folder: Path, *, seconds: float, seed: int, pause: tuple[float, float]) -> None:
-    chance, server = random.Random(seed), S3Server(folder / "store")
-    proxy = FailingStore(server.endpoint)
-    with KafkaBroker() as broker:
+    chance = random.Random(seed)
+    with ExitStack() as stack, KafkaBroker() as broker:
+        server = S3Server(folder / "store")
+        stack.callback(server.kill)
+        proxy = FailingStore(server.endpoint)
+        stack.callback(proxy.stop)
         broker.create_topic("prices", _PARTITIONS)
         world = _World(folder, server, proxy, broker)
         settings = "\n".join(f'"{name}" = "{value}"' for name, value in spark_settings_of(proxy.endpoint).items())
@@ -233,8 +240,6 @@ def _storm(folder: Path, *, seconds: float, seed: int, pause: tuple[float, float
             world.stop.set()
             sender.join()
             world.end(signal.SIGKILL)
-            proxy.stop()
-            server.kill()
     print(f"taken away: {dict(taken)}, sent {len(world.sent)} records and {world.rows} rows, the service ended {world.ended} times")  # noqa: T201
 
 
