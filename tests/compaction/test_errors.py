@@ -12,6 +12,7 @@ from lastword.compaction.errors import (
     first_line,
     in_one_line,
     said_by_delta,
+    said_by_jvm,
     said_by_spark,
 )
 
@@ -87,3 +88,25 @@ def test_an_argument_that_is_no_text_is_named(value: object) -> None:
     with pytest.raises(UserError, match=r"key = .*: allowed is a text"):
         check_text("key", value)
     check_text("key", "")
+
+
+class _JvmException:
+    """An exception as Py4J shows it."""
+
+    def __init__(self, text: str, cause: _JvmException | None = None) -> None:
+        self._text, self._cause = text, cause
+
+    def getCause(self) -> _JvmException | None:  # noqa: N802  Java's name
+        return self._cause
+
+    def toString(self) -> str:  # noqa: N802  Java's name
+        return self._text
+
+
+def test_what_the_jvm_says_is_the_first_line_of_the_cause_without_secrets() -> None:
+    """Whatever it is wrapped in."""
+    cause = _JvmException("java.lang.IllegalArgumentException: password=hunter2 is too short\n\tat org.apache.spark")
+    wrapped = _JvmException("java.util.concurrent.ExecutionException: x", _JvmException("org.apache.spark.SparkException: y", cause))
+
+    assert said_by_jvm(wrapped) == "java.lang.IllegalArgumentException: password=*** is too short"
+    assert said_by_jvm(_JvmException("java.io.EOFException")) == "java.io.EOFException"
