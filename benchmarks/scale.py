@@ -1,4 +1,4 @@
-"""Much of everything, without a JVM: each in a process of its own, whose peak is the kernel's (VmHWM). No other program is compared with.
+"""Large numbers of topics, partitions, records and micro-batches, without a JVM: times, and the peak of memory (VmHWM) of each process.
 
 (a) A service with 1,000 topics of 4 partitions: until each partition was cleaned once, a round with nothing to do, and its page.
 (b) A topic of 10,000 partitions: an append that reaches each of them, the next one, a cleaning, and the latest records.
@@ -41,26 +41,24 @@ _TOPICS, _IDLE_SECONDS = 1_000, 20.0
 
 def run(scale: Scale = WHOLE) -> None:
     """Measure all four."""
-    for title, part, count in (
-        ("(a) topics of 4 partitions in one service", "topics", scale.rows(_TOPICS)),
-        ("(b) partitions of one topic", "partitions", scale.rows(10_000)),
-        ("(c) records of one log", "records", scale.rows(100_000_000)),
-        ("(d) micro-batches of 20 records, one every 10 s", "week", scale.rows(60_480)),
+    for title, parts, count in (
+        ("(a) topics of 4 partitions in a service", ("make_topics", "topics"), scale.rows(_TOPICS)),
+        ("(b) partitions of a topic", ("partitions",), scale.rows(10_000)),
+        ("(c) records of a log", ("make_records", "records"), scale.rows(100_000_000)),
+        ("(d) micro-batches of 20 records, every 10 s", ("week",), scale.rows(60_480)),
     ):
         with tempfile.TemporaryDirectory() as folder:
-            made = in_a_process("benchmarks.scale", f"make_{part}", folder, str(count))
-            found = in_a_process("benchmarks.scale", part, folder, str(count))
-        rows = [[what, value] for what, value in (made | found).items()]
+            rows = [[*figure] for part in parts for figure in in_a_process("benchmarks.scale", part, folder, str(count)).items()]
         report(f"{title}: {count:,}", rows, ["what", "seen"])
 
 
-def _timed(thing: Callable[[], Any]) -> tuple[str, Any]:
+def _measure(thing: Callable[[], Any]) -> tuple[str, Any]:
     begun = time.perf_counter()
     result = thing()
     return f"{time.perf_counter() - begun:.2f} s", result
 
 
-def _peak(found: dict[str, str]) -> dict[str, str]:
+def _with_peak(found: dict[str, str]) -> dict[str, str]:
     return {**found, "peak of the process": f"{resident_mib():.0f} MiB"}
 
 
@@ -79,10 +77,10 @@ def _make_topics(folder: str, count: int) -> dict[str, str]:
                 topic.append(_pairs(np.arange(100), turn))
             topic.roll()
 
-    return {"made, with three appends each": _timed(make)[0]}
+    return {"made, with three appends each": _measure(make)[0]}
 
 
-def _topics(folder: str, count: int) -> dict[str, str]:
+def _measure_topics(folder: str, count: int) -> dict[str, str]:
     config = Path(folder, "lastword.toml")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -100,7 +98,7 @@ def _topics(folder: str, count: int) -> dict[str, str]:
             spent = _processor_seconds(service.pid)
             time.sleep(seconds)
             idle = (_processor_seconds(service.pid) - spent) / seconds
-            pages = {path: _timed(functools.partial(_get, web, path))[0] for path in ("/", "/topics/topic-0003", "/metrics")}
+            pages = {path: _measure(functools.partial(_get, web, path))[0] for path in ("/", "/topics/topic-0003", "/metrics")}
             peak = next(line for line in Path(f"/proc/{service.pid}/status").read_text("ascii").splitlines() if line.startswith("VmHWM"))
         finally:
             service.terminate()
@@ -131,18 +129,21 @@ def _processor_seconds(process: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def _partitions(folder: str, count: int) -> dict[str, str]:
+def _measure_partitions(folder: str, count: int) -> dict[str, str]:
     logs = LogDir(folder)
     topic = logs.create_topic("wide", partitions=count, config=_COMPACT)
     rows = _pairs(np.arange(count * 10), 0)
-    found = {"first append, of ten records each": _timed(lambda: topic.append(rows))[0], "second": _timed(lambda: topic.append(rows))[0]}
-    found["an append of 20 records"] = _timed(lambda: topic.append(_pairs(np.arange(20), 1)))[0]
-    found["roll"] = _timed(topic.roll)[0]
-    found["cleaning"] = _timed(topic.clean)[0]
-    found["latest()"], latest = _timed(topic.latest)
-    found["describe()"] = _timed(topic.describe)[0]
+    found = {
+        "first append, of ten records each": _measure(lambda: topic.append(rows))[0],
+        "second": _measure(lambda: topic.append(rows))[0],
+    }
+    found["an append of 20 records"] = _measure(lambda: topic.append(_pairs(np.arange(20), 1)))[0]
+    found["roll"] = _measure(topic.roll)[0]
+    found["cleaning"] = _measure(topic.clean)[0]
+    found["latest()"], latest = _measure(topic.latest)
+    found["describe()"] = _measure(topic.describe)[0]
     assert len(latest) == count * 10  # noqa: S101
-    return _peak(found)
+    return _with_peak(found)
 
 
 def _make_records(folder: str, count: int) -> dict[str, str]:
@@ -153,12 +154,12 @@ def _make_records(folder: str, count: int) -> dict[str, str]:
             topic.append(_pairs(chance.integers(0, max(1, count // 10), each), number))
         topic.roll()
 
-    made = _timed(make)[0]
+    made = _measure(make)[0]
     size = sum(path.stat().st_size for path in Path(folder).rglob("*.parquet"))
     return {"appended, 500,000 at a time": made, "size": f"{size / 2**30:.1f} GiB"}
 
 
-def _records(folder: str, count: int) -> dict[str, str]:
+def _measure_records(folder: str, count: int) -> dict[str, str]:
     topic = LogDir(folder).topic("long")
 
     def clean() -> int:
@@ -167,17 +168,17 @@ def _records(folder: str, count: int) -> dict[str, str]:
             rounds += 1
         return rounds
 
-    cleaned, rounds = _timed(clean)
+    cleaned, rounds = _measure(clean)
     found = {"cleaned": f"{cleaned}, {rounds} rounds", "peak after cleaning": f"{resident_mib():.0f} MiB"}
-    found["typed table"], _ = _timed(lambda: topic.materialize(f"{folder}/table", schema="n bigint, note string"))
+    found["typed table"], _ = _measure(lambda: topic.materialize(f"{folder}/table", schema="n bigint, note string"))
     found["peak after the table"] = f"{resident_mib():.0f} MiB"
-    found["one key"], key = _timed(lambda: topic.get("7"))
+    found["one key"], key = _measure(lambda: topic.get("7"))
     assert key is not None  # noqa: S101
     assert topic.describe().record_count < count  # noqa: S101
     return found
 
 
-def _week(folder: str, count: int) -> dict[str, str]:
+def _measure_week(folder: str, count: int) -> dict[str, str]:
     now = [_BEGIN_MS]
     logs, chance = LogDir(folder, clock=lambda: now[0]), np.random.default_rng(1)
     topic = logs.create_topic("week", partitions=4, config={**_COMPACT, "segment.ms": "1h", "delete.retention.ms": "1h"})
@@ -206,22 +207,16 @@ def _week(folder: str, count: int) -> dict[str, str]:
         "an append in the first tenth, and in the last": f"{first * 1000:.1f} ms, {last * 1000:.1f} ms",
         "all appends": f"{sum(seconds):.0f} s",
     }
-    return _peak(found)
-
-
-def _nothing(_folder: str, _count: int) -> dict[str, str]:
-    return {}
+    return _with_peak(found)
 
 
 if __name__ == "__main__":
     parts: dict[str, Callable[[str, int], dict[str, str]]] = {
         "make_topics": _make_topics,
-        "topics": _topics,
-        "make_partitions": _nothing,
-        "partitions": _partitions,
+        "topics": _measure_topics,
+        "partitions": _measure_partitions,
         "make_records": _make_records,
-        "records": _records,
-        "make_week": _nothing,
-        "week": _week,
+        "records": _measure_records,
+        "week": _measure_week,
     }
     sys.stdout.write(json.dumps(parts[sys.argv[1]](sys.argv[2], int(sys.argv[3]))) + "\n")

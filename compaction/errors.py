@@ -184,8 +184,8 @@ def said_by_spark(error: BaseException) -> str:
     return next(iter(without_secrets(str(error)).strip().splitlines()), type(error).__name__)
 
 
-def said_by_jvm(exception: Any) -> str:
-    """Return what an exception of the JVM, given by Py4J, says in the first line of the one that caused it."""
+def read_root_cause(exception: Any) -> str:
+    """Return the first line of the deepest cause of a Java exception, without secrets; `exception` is Py4J's (`java_exception`)."""
     while exception.getCause() is not None:
         exception = exception.getCause()
     return without_secrets(str(exception.toString()).splitlines()[0])

@@ -34,7 +34,7 @@ CEILINGS: Final = {
 }
 #: Lines of the product by room.
 ROOMS: Final = {
-    "lastword": 12669,
+    "lastword": 12666,
     "pyspark_lastword": 576,
     "streaming": 5844,
     "storage": 16948,

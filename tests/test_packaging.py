@@ -27,7 +27,7 @@ pytestmark = pytest.mark.long
 ROOT: Final = Path(__file__).resolve().parent.parent
 PACKAGES: Final = ("lastword", "pyspark_lastword")
 #: Real folders at the top of the checkout; `lastword/storage` and its like are links to them, and the only way to import them.
-ROOMS: Final = ("streaming", "storage", "change_data", "checkpoints", "compaction")
+ROOMS: Final = distributions.ROOMS
 
 _IMPORT_ALL: Final = """
 import importlib, json, pkgutil, sys
@@ -94,7 +94,7 @@ def test_sdist_and_wheel_are_the_same_bytes_wherever_and_whenever_they_are_built
     folders = [tmp_path / name for name in ("here", "there")]
     for folder in folders:
         folder.mkdir()
-    built, again = distributions.build(ROOT, folders[0]), distributions.build(distributions.copy_of(ROOT, tmp_path), folders[1])
+    built, again = distributions.build(ROOT, folders[0]), distributions.build(distributions.copy_checkout(ROOT, tmp_path), folders[1])
 
     assert [path.name.rpartition(".")[2] for path in built] == ["whl", "gz"]
     assert [path.read_bytes() for path in built] == [path.read_bytes() for path in again]

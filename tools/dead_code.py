@@ -25,7 +25,6 @@ _OUTSIDE: Final = {
         "__dir__",
         "__getattr__",
         "cls",
-        "commands",
         "model_config",
         "oneof_index",
         "prec",

@@ -77,7 +77,7 @@ LICENCES: Final = {
     "wrapt": "BSD-2-Clause",
     "zipp": "MIT",
 }
-#: The releases of Spark that jars.lock has a set for.
+#: The releases of Spark for which jars.lock lists jars.
 _SPARKS: Final = ("4.0", "4.1", "4.2")
 #: By the group of a Maven coordinate; of the jars that a user gets, not those of the tests.
 _LICENCES_OF_JARS: Final = {
@@ -92,8 +92,8 @@ _LICENCES_OF_JARS: Final = {
 }
 
 
-def pinned() -> dict[str, list[str]]:
-    """Return the packages of requirements-service.lock, in its order: by name, the versions that some Python or platform gets."""
+def read_pins() -> dict[str, list[str]]:
+    """Return the packages of requirements-service.lock by name, each with the versions that Pythons and platforms get."""
     versions: dict[str, list[str]] = defaultdict(list)
     for pin in _PIN.finditer((ROOT / "requirements-service.lock").read_text(encoding="utf-8")):
         versions[pin["name"]].append(pin["version"])
@@ -101,7 +101,7 @@ def pinned() -> dict[str, list[str]]:
 
 
 def dependencies_page() -> str:
-    """Return the page; a package or a group of jars without a licence in this module is a `KeyError` that names it."""
+    """Return the page. Raises `KeyError` with the name of a package or a group of jars that has no licence in this module."""
     jars = sorted({jar.coordinate for group in ("spark", "s3") for spark in _SPARKS for jar in locked(group, spark)})
     return "\n".join(
         [
@@ -116,7 +116,7 @@ def dependencies_page() -> str:
             "",
             "| package | version | licence |",
             "|---|---|---|",
-            *(f"| {name} | {', '.join(versions)} | {LICENCES[name]} |" for name, versions in pinned().items()),
+            *(f"| {name} | {', '.join(versions)} | {LICENCES[name]} |" for name, versions in read_pins().items()),
             "",
             "## Jars",
             "",

@@ -23,8 +23,9 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parents[1]
 #: The releases of Python that pyproject.toml supports and that are checked.
 PYTHONS: Final = ("3.10", "3.11", "3.12", "3.13")
-_ROOMS: Final = ("streaming", "storage", "change_data", "checkpoints", "compaction")
-#: What an installed lastword has to do without Spark: a log is appended to, cleaned and read, and a table made of it.
+#: Folders at the top of the checkout; `lastword/storage` and its like are links to them.
+ROOMS: Final = ("streaming", "storage", "change_data", "checkpoints", "compaction")
+#: A program that appends to a log, cleans and reads it, and keeps a table of it, with an installed lastword and without Spark.
 CHECK: Final = """
 import tempfile
 import lastword, polars
@@ -40,7 +41,7 @@ print(sorted(polars.read_delta(logs.location + "/table")["n"]), topic.verify().p
 """
 #: What `CHECK` prints.
 CHECKED: Final = "[2, 3] () 2"
-#: Every module can be imported on this Python.
+#: A program that imports every module.
 _IMPORT_ALL: Final = """
 import importlib, pkgutil
 import lastword, pyspark_lastword
@@ -49,12 +50,12 @@ for package in (lastword, pyspark_lastword):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
 """
-#: What is not copied: folders that are made here, and need not be there.
+#: Names that `copy_checkout` leaves out: what builds, tests and tools leave in a checkout.
 _MADE: Final = shutil.ignore_patterns(".git", ".[!g]*", "__pycache__", "dist", "build", "site", "spark-warehouse")
 
 
 def run(*command: str, cwd: Path) -> str:
-    """Run a command line and return its standard output; a failure is a `SystemExit` with all that it wrote."""
+    """Run a command line and return its standard output. Raises `SystemExit` with all of its output if it fails."""
     kept = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "VIRTUAL_ENV"}}
     done = subprocess.run(command, cwd=cwd, env=kept, capture_output=True, text=True, check=False)  # noqa: S603  ours
     if done.returncode:
@@ -69,8 +70,8 @@ def build(source: Path, folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.name.startswith("lastword-"))
 
 
-def copy_of(source: Path, folder: Path) -> Path:
-    """Copy a source tree as a clone elsewhere would have it: in another folder, its files of another time and for nobody else."""
+def copy_checkout(source: Path, folder: Path) -> Path:
+    """Copy a source tree as a clone elsewhere would have it: in another folder, with other times and permissions."""
     copy = folder / "a clone with spaces"
     shutil.copytree(source, copy, symlinks=True, ignore=_MADE)
     for path in copy.rglob("*"):
@@ -97,17 +98,17 @@ def check(wheel: Path, python: str, folder: Path) -> str:
 
 def main() -> None:
     """Build, compare and check; what is in the checkout and in no commit is named, as it is built too."""
-    changed = run("git", "status", "--porcelain", "--", "lastword", "pyspark_lastword", *_ROOMS, cwd=ROOT)
+    changed = run("git", "status", "--porcelain", "--", "lastword", "pyspark_lastword", *ROOMS, cwd=ROOT)
     if changed:
         print(f"not committed, and built all the same:\n{changed}", end="")  # noqa: T201
     with tempfile.TemporaryDirectory() as scratch:
         folders = [Path(scratch) / name for name in ("here", "there", "environments")]
         for folder in folders:
             folder.mkdir()
-        built, again = build(ROOT, folders[0]), build(copy_of(ROOT, Path(scratch)), folders[1])
-        for one, other in zip(built, again, strict=True):
-            if not filecmp.cmp(one, other, shallow=False):
-                message = f"{one.name} is not the same when it is built from a copy of the checkout"
+        built, again = build(ROOT, folders[0]), build(copy_checkout(ROOT, Path(scratch)), folders[1])
+        for path, rebuilt in zip(built, again, strict=True):
+            if not filecmp.cmp(path, rebuilt, shallow=False):
+                message = f"{path.name} is not the same when it is built from a copy of the checkout"
                 raise SystemExit(message)
         wheel = next(path for path in built if path.suffix == ".whl")
         for python in PYTHONS:

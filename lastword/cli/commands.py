@@ -4,7 +4,7 @@
  lastword topics list     imports lastword.cli.topics alone        lastword --help    imports all of them
 ```
 
-A command that is quick would else pay for the imports of the slow ones: the HTTP server of `run`, the page of `top`.
+So a quick command does not wait for imports that other commands need, such as the HTTP server of `run`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import typer
 from pydantic import ValidationError
 from typer.core import TyperGroup
 
-#: The module of `lastword.cli` and the name there of each group and command, in the order of the help.
-_PLACES: Final = {
+#: For each command and group of commands: its module below `lastword.cli`, and its name in that module. In the order of the help.
+_MODULES: Final = {
     "latest": ("readers", "latest"),
     "get": ("keys", "get"),
     "sql": ("sql", "sql"),
@@ -56,34 +56,35 @@ _ALLOWED: Final = {
 
 
 def _load(name: str) -> Any:
-    """Import the module of a command, and return the command as typer makes it."""
-    module, attribute = _PLACES[name]
-    made = getattr(import_module(f"lastword.cli.{module}"), attribute)
-    if not isinstance(made, typer.Typer):
-        alone = typer.Typer(add_completion=False)
-        alone.command(name)(made)
-        made = alone
-    command = typer.main.get_command(made)
-    command.name = name
-    return command
+    """Import the module of a command or group, and return what typer makes of it."""
+    module, attribute = _MODULES[name]
+    loaded = getattr(import_module(f"lastword.cli.{module}"), attribute)
+    holder = typer.Typer()
+    holder.callback()(lambda: None)  # with it typer makes a group, however few commands there are
+    if isinstance(loaded, typer.Typer):
+        holder.add_typer(loaded, name=name)
+    else:
+        holder.command(name)(loaded)
+    group: Any = typer.main.get_command(holder)
+    return group.commands[name]
 
 
-class _Loaded(dict[str, Any]):
-    """The commands by name; each is made when somebody asks for it."""
+class _LazyCommands(dict[str, Any]):
+    """A dict of the commands by name that imports a command when it is looked up."""
 
     def __init__(self) -> None:
-        """Know the names."""
-        super().__init__(dict.fromkeys(_PLACES))
+        """Begin with the names of all commands, none of them imported."""
+        super().__init__(dict.fromkeys(_MODULES))
 
     def __getitem__(self, name: str) -> Any:
-        """Return a command."""
+        """Return a command; import it the first time."""
         command = super().__getitem__(name)
         if command is None:
             command = self[name] = _load(name)
         return command
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Return a command, or `default` where there is none of that name."""
+        """Return a command, or `default` if no command has that name."""
         if name not in self:
             return default
         return self[name]
@@ -98,12 +99,12 @@ class _Loaded(dict[str, Any]):
 
 
 class Commands(TyperGroup):
-    """The commands: an option whose value has the wrong type is told with the value and what is allowed."""
+    """The group of all commands. If the value of an option has the wrong type, its error names the value and what is allowed."""
 
     def __init__(self, **settings: Any) -> None:
         """Take typer's settings of the group; its commands are those of this module."""
         super().__init__(**settings)
-        self.commands = _Loaded()
+        self.commands = _LazyCommands()
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command; raise typer's `BadParameter` for a wrong value, which pydantic's words alone would not name."""

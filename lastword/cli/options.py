@@ -44,7 +44,7 @@ class _Connection:
 
     config: Path | None = None
     storage_options: dict[str, str] = field(default_factory=dict)
-    #: Whether this process does nothing but run one command.
+    #: Whether this process runs a single command and nothing else.
     owns_process: bool = False
 
     @cached_property
@@ -110,12 +110,12 @@ def connection(
 
 
 def own_this_process() -> None:
-    """Say that this process runs one command and nothing else."""
+    """Note that this process runs a single command, so that settings of the whole process may be changed."""
     _CONNECTION.owns_process = True
 
 
 class _NoPandas(MetaPathFinder):
-    """As if pandas were not installed."""
+    """Makes `import pandas` fail, as if pandas were not installed."""
 
     def find_spec(self, fullname: str, _path: object, _target: object = None) -> None:
         """Raise `ModuleNotFoundError` for pandas, and leave every other module to those who find it."""
@@ -123,8 +123,8 @@ class _NoPandas(MetaPathFinder):
             raise ModuleNotFoundError(name=fullname)
 
 
-def _without_pandas() -> None:
-    """Let pyarrow take it that there is no pandas: it would import it with the first array, for a quarter of a second, to compare types."""
+def _hide_pandas() -> None:
+    """Keep pyarrow from importing pandas with its first array, which takes a quarter of a second and serves to compare types."""
     finder = _NoPandas()
     sys.meta_path.insert(0, finder)
     try:
@@ -136,7 +136,7 @@ def _without_pandas() -> None:
 def open_log_dir(log_dir: str, *, must_exist: bool = True) -> LogDir[ArrowTopic]:
     """Return the log.dir of a command, opened without Spark; raise `UserError` if it must exist and does not."""
     if _CONNECTION.owns_process:
-        _without_pandas()
+        _hide_pandas()
     logs = LogDir(_CONNECTION.location(log_dir), storage_options=_CONNECTION.options(log_dir))
     if must_exist:
         logs.check_exists()

@@ -37,7 +37,7 @@ from lastword.service.signals import POLL_SECONDS, StopSignals
 if TYPE_CHECKING:
     from lastword.topics.tables import TableProgress
 
-readers_app = typer.Typer(add_completion=False, help="List and remove registered readers.", no_args_is_help=True)
+readers_app = typer.Typer(help="List and remove registered readers.", no_args_is_help=True)
 
 
 def latest(

@@ -9,9 +9,7 @@ import typer
 from lastword.cli import tables
 from lastword.cli.options import AnyTopic, Json, LogDirOption, Topic, Yes, confirm, list_by_topic, open_log_dir, tell, topics_to_list
 
-sources_app = typer.Typer(
-    add_completion=False, help="List the sources of a topic's change events, and decide on their order.", no_args_is_help=True
-)
+sources_app = typer.Typer(help="List the sources of a topic's change events, and decide on their order.", no_args_is_help=True)
 
 Source = Annotated[str, typer.Argument(help="Name of the source as `lastword sources list` shows it, e.g. postgresql.shop.")]
 

@@ -29,8 +29,8 @@ from lastword.cli.options import (
 from lastword.copying import copy_topic
 from lastword.topics.description import summarize
 
-topics_app = typer.Typer(add_completion=False, help="Create, list, describe, alter, delete and copy topics.", no_args_is_help=True)
-queries_app = typer.Typer(add_completion=False, help="List and forget the streaming queries of a topic.", no_args_is_help=True)
+topics_app = typer.Typer(help="Create, list, describe, alter, delete and copy topics.", no_args_is_help=True)
+queries_app = typer.Typer(help="List and forget the streaming queries of a topic.", no_args_is_help=True)
 
 
 @topics_app.command("create")

@@ -20,7 +20,7 @@ from lastword.cli.options import (
 )
 from lastword.compaction.errors import UserError
 
-transactions_app = typer.Typer(add_completion=False, help="List, describe and end open transactions.", no_args_is_help=True)
+transactions_app = typer.Typer(help="List, describe and end open transactions.", no_args_is_help=True)
 
 
 @transactions_app.command("list")

@@ -21,9 +21,7 @@ from lastword.cli.options import (
     topics_to_list,
 )
 
-tables_app = typer.Typer(
-    add_completion=False, help="List and describe the typed tables of a topic; pause, resume, rebuild and drop them.", no_args_is_help=True
-)
+tables_app = typer.Typer(help="List and describe the typed tables of a topic; pause, resume, rebuild and drop them.", no_args_is_help=True)
 
 Path = Annotated[str, typer.Argument(metavar="TABLE", help="Path or URI of the table, as `lastword tables list` shows it.")]
 

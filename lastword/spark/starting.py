@@ -1,4 +1,4 @@
-"""The start of a Spark session, and what Spark has against its settings. Importing this imports pyspark, which takes a second."""
+"""Starts a Spark session, or says why Spark does not start. Importing this imports pyspark, which takes a second."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from lastword.compaction.errors import UserError, said_by_jvm, said_by_spark
+from lastword.compaction.errors import UserError, read_root_cause, said_by_spark
 from lastword.compaction.secrets import HIDDEN, is_secret
 
 if TYPE_CHECKING:
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 _JVM_ENDED: Final = "JAVA_GATEWAY_EXITED"
 
 
-def _context() -> SparkContext | None:
-    """Return the context that this process has; one that was stopped is none."""
+def _active_context() -> SparkContext | None:
+    """Return the SparkContext of this process; None if there is none, or if it was stopped."""
     return SparkContext._active_spark_context  # noqa: SLF001  no public name has it
 
 
 def running_session() -> SparkSession | None:
     """Return the session that this process has, whichever thread started it; None if there is none, or if it was stopped."""
     session = SparkSession.getActiveSession() or SparkSession._instantiatedSession  # noqa: SLF001  another thread may have started it
-    return session if _context() is not None else None
+    return session if _active_context() is not None else None
 
 
 def start_session(app_name: str, master: str, settings: Mapping[str, str]) -> SparkSession:
-    """Start a session; raise `UserError` with what Spark, or the JVM, has against it. A start that fails leaves no context behind."""
-    had_context = _context() is not None
+    """Start a session. Raises `UserError` with the reason if Spark does not start; its context is stopped then."""
+    had_context = _active_context() is not None
     try:
         builder = SparkSession.builder.appName(app_name).master(master)
         for key, value in settings.items():
@@ -40,7 +40,7 @@ def start_session(app_name: str, master: str, settings: Mapping[str, str]) -> Sp
         session = builder.getOrCreate()
         session.conf.get("spark.sql.session.timeZone")  # settings of SQL are looked at by the first who asks
     except Py4JJavaError as error:
-        reason = said_by_jvm(error.java_exception)
+        reason = read_root_cause(error.java_exception)
     except PySparkException as error:
         reason = said_by_spark(error)
         if error.getCondition() == _JVM_ENDED:
@@ -49,7 +49,7 @@ def start_session(app_name: str, master: str, settings: Mapping[str, str]) -> Sp
         reason = f"{said_by_spark(error)} (SPARK_HOME and JAVA_HOME say which Spark and which Java)"
     else:
         return session
-    context = _context()
+    context = _active_context()
     if context is not None and not had_context:
         with suppress(Py4JError):
             context.stop()

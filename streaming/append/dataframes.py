@@ -183,7 +183,7 @@ class DataFrameRows:
         ddl = ", ".join(f"`{name}` {data_type}" for name, data_type in columns.items())
         validated = self._add_positions().mapInArrow(_validate(plan, spark_partitions, list(columns)), ddl)
         order = ["offset"] if shape.has_offsets else [f"`{name}`" for name in shape.order]
-        # Spark 4.0 knows no repartitionById: by a hash one task may get the rows of two, and another one none.
+        # Spark 4.0 has no repartitionById: a hash may give two partitions to the same task, and leave another task without rows.
         repartition = validated.repartitionById if hasattr(validated, "repartitionById") else validated.repartition
         spread = repartition(spark_partitions, F.col(_TASK)).sortWithinPartitions(_AT, *order)
         return _together(spread.mapInArrow(_write(plan), "done binary").collect())

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from lastword.streaming.append.file_task import Read
     from lastword.streaming.append.source_settings import FileSource
 
-#: What makes `to_arrow_schema` give times in UTC: on Spark 4.0 and 4.1 they are, and there is no such argument.
+#: Arguments of `to_arrow_schema` for times in UTC. Spark 4.0 and 4.1 have no such argument and always use UTC.
 _IN_UTC: Final[dict[str, Any]] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
 _UNREAD: Final = "__unread"
 _TIME: Final = "__time"

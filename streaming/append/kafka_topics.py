@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JJavaError
 
-from lastword.compaction.errors import UserError, said_by_jvm
+from lastword.compaction.errors import UserError, read_root_cause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -108,7 +108,7 @@ class KafkaTopics:
             _ASKING.add(self)
             return question(self._admin, jvm)
         except Py4JJavaError as error:
-            reason = said_by_jvm(error.java_exception)
+            reason = read_root_cause(error.java_exception)
             message = f"Kafka {what}at {self._options['bootstrap.servers']}: {reason}"
             kind = KafkaUnreachable if any(sign in reason for sign in _NO_ANSWER) else UserError
             raise kind(message) from error

@@ -11,8 +11,8 @@ from lastword.compaction.errors import (
     check_text,
     first_line,
     in_one_line,
+    read_root_cause,
     said_by_delta,
-    said_by_jvm,
     said_by_spark,
 )
 
@@ -108,5 +108,5 @@ def test_what_the_jvm_says_is_the_first_line_of_the_cause_without_secrets() -> N
     cause = _JvmException("java.lang.IllegalArgumentException: password=hunter2 is too short\n\tat org.apache.spark")
     wrapped = _JvmException("java.util.concurrent.ExecutionException: x", _JvmException("org.apache.spark.SparkException: y", cause))
 
-    assert said_by_jvm(wrapped) == "java.lang.IllegalArgumentException: password=*** is too short"
-    assert said_by_jvm(_JvmException("java.io.EOFException")) == "java.io.EOFException"
+    assert read_root_cause(wrapped) == "java.lang.IllegalArgumentException: password=*** is too short"
+    assert read_root_cause(_JvmException("java.io.EOFException")) == "java.io.EOFException"

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from tools.dependencies import LICENCES, pinned
+from tools.dependencies import LICENCES, read_pins
 
 #: What packages write in place of an SPDX expression.
 _SPDX: Final = {
@@ -34,7 +34,7 @@ def _licence(name: str) -> str:
 
 def test_each_package_of_the_lock_has_a_licence_and_no_other() -> None:
     """A package that comes into the lock needs a line, one that leaves it takes its line along."""
-    assert sorted(LICENCES) == sorted(pinned())
+    assert sorted(LICENCES) == sorted(read_pins())
 
 
 @pytest.mark.parametrize("name", sorted(LICENCES))
@@ -45,5 +45,5 @@ def test_a_licence_is_what_the_package_says(name: str) -> None:
     except importlib.metadata.PackageNotFoundError:
         pytest.skip("not installed on this Python and platform")
 
-    assert installed in pinned()[name]
+    assert installed in read_pins()[name]
     assert re.sub(r"\s+", " ", _licence(name)) == LICENCES[name]
