@@ -18,7 +18,7 @@ import urllib.request
 import venv
 from importlib.metadata import distribution
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pyspark
 import pytest
@@ -29,13 +29,10 @@ from tests.airports import AIRPORTS, CHANGES, check_airports
 from tests.distributions import needed
 from tests.hosts import Host, Network, network
 from tests.jvms import SPARK_ARCHIVE, jvm_options
-from tests.processes import ROOT
+from tests.processes import ROOT, running
 from tests.s3_server import BUCKET, running_store, spark_settings_of, storage_options_of
 from tests.scraped import samples
 from tests.waiting import PATIENCE_SECONDS, until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _CONFIG = """{airports}
 [http]
@@ -91,20 +88,8 @@ def _environment() -> dict[str, str]:
     return {**kept, "JAVA_TOOL_OPTIONS": " ".join(jvm_options(SPARK_ARCHIVE))}
 
 
-@contextlib.contextmanager
-def _process(command: list[str], log: Path, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a process for as long as the block lasts; when that fails, show the end of what the process wrote."""
-    with log.open("wb") as stream:
-        started = subprocess.Popen(command, cwd=folder, env=_environment(), stdout=stream, stderr=subprocess.STDOUT, start_new_session=True)  # noqa: S603
-        try:
-            yield started
-        except BaseException:
-            print(f"--- {log.name} ---\n{log.read_text(errors='replace')[-4000:]}")  # noqa: T201  pytest shows it with the failure
-            raise
-        finally:
-            if started.poll() is None:
-                os.killpg(started.pid, signal.SIGKILL)
-            started.wait()
+def _process(command: list[str], log: Path, folder: Path) -> contextlib.AbstractContextManager[subprocess.Popen[bytes]]:
+    return running(command, log, cwd=folder, environment=_environment())
 
 
 def _answer(url: str) -> bytes:

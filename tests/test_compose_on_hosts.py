@@ -21,7 +21,7 @@ import socket
 import subprocess
 import sys
 import urllib.request
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,13 +33,11 @@ from lastword import LogDir
 from lastword.spark.jars import resolve
 from tests.hosts import network
 from tests.orders_app import RECORDS
-from tests.processes import ROOT
+from tests.processes import ROOT, running
 from tests.s3_server import storage_options_of
 from tests.waiting import PATIENCE_SECONDS, until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.hosts import Host
 
 _CLUSTER_ID: Final = "5L6g3nShT-eMCtK--X86sw"
@@ -107,23 +105,9 @@ class _Services:
                 place.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(ROOT / source, place)
 
-    @contextmanager
-    def running(self, name: str, host: Host, command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
-        """Run a service on its host for as long as the block lasts; show the end of its log when that fails."""
-        log = self.folder / f"{name}.log"
-        with log.open("wb") as stream:
-            words = [*host.prefix, *command]
-            environment = self.environment(name)
-            started = subprocess.Popen(words, cwd=ROOT, env=environment, stdout=stream, stderr=subprocess.STDOUT, start_new_session=True)  # noqa: S603
-            try:
-                yield started
-            except BaseException:
-                print(f"--- {name} ---\n{log.read_text(errors='replace')[-3000:]}")  # noqa: T201  pytest shows it with the failure
-                raise
-            finally:
-                if started.poll() is None:
-                    os.killpg(started.pid, signal.SIGKILL)
-                started.wait()
+    def running(self, name: str, host: Host, command: list[str]) -> AbstractContextManager[subprocess.Popen[bytes]]:
+        """Run a service on its host for as long as the block lasts."""
+        return running([*host.prefix, *command], self.folder / f"{name}.log", environment=self.environment(name))
 
 
 def _answer(url: str) -> str:

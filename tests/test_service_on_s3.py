@@ -13,7 +13,6 @@ import sys
 import time
 import urllib.request
 import uuid
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,13 +23,14 @@ from lastword import LogDir
 from lastword.storage.files.paths import filesystem_of
 from tests.airports import AIRPORTS, CHANGES, check_airports
 from tests.failing_store import ANY, FAULTS, LATE, FailingStore
-from tests.processes import ROOT
+from tests.processes import ROOT, running
 from tests.s3_server import BUCKET, running_store, spark_settings_of, storage_options_of
 from tests.test_model_equality import seed_of_this_run
 from tests.waiting import PATIENCE_SECONDS, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
 pytestmark = [pytest.mark.s3, pytest.mark.jvm, pytest.mark.timeout(1_800)]
@@ -77,23 +77,10 @@ class _Served:
         """What delta-rs needs to reach the store without a proxy."""
         return storage_options_of(self.sound)
 
-    @contextmanager
-    def running(self) -> Iterator[subprocess.Popen[bytes]]:
-        """Run the service for as long as the block lasts; show the end of its log when the block fails."""
+    def running(self) -> AbstractContextManager[subprocess.Popen[bytes]]:
+        """Run the service for as long as the block lasts."""
         self.starts += 1
-        log = self.folder / f"service-{self.starts}.log"
-        with log.open("wb") as stream:
-            command = [sys.executable, "-m", "lastword", "run", "-c", str(self.config)]
-            process = subprocess.Popen(command, cwd=ROOT, stdout=stream, stderr=subprocess.STDOUT, start_new_session=True)  # noqa: S603
-            try:
-                yield process
-            except BaseException:
-                print(log.read_text(errors="replace")[-6000:])  # noqa: T201  pytest shows it with the failure
-                raise
-            finally:
-                if process.poll() is None:
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+        return running([sys.executable, "-m", "lastword", "run", "-c", str(self.config)], self.folder / f"service-{self.starts}.log")
 
     def appended(self) -> int:
         """Return how many records were appended, by what the service says of itself; -1 while it does not answer."""
