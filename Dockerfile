@@ -25,7 +25,7 @@ COPY compaction compaction
 RUN .venv/bin/python -m pip install --no-cache-dir --disable-pip-version-check hatchling==1.27.0 \
     && .venv/bin/python -m pip install --no-cache-dir --disable-pip-version-check --no-deps --no-build-isolation . \
     && .venv/bin/python -m lastword.spark.jars && .venv/bin/python -m lastword.spark.jars --group s3 \
-    && mkdir -p /opt/lastword/work && chown lastword /opt/lastword/work
+    && mkdir work data incoming && chown lastword work data
 COPY conf conf
 
 USER lastword

@@ -20,7 +20,7 @@ WITH_JAVA = JAVA_HOME="$$(sh tools/prerequisites.sh java)" && export JAVA_HOME &
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-cdc java quick test against torture s3 bench dist docs lint types layers rules coverage lock clean
+.PHONY: help setup demo demo-cdc java quick test against torture s3 image bench dist docs lint types layers rules coverage lock clean
 .SUFFIXES:
 
 help: ## this list
@@ -43,7 +43,7 @@ demo-cdc: java .jars/.spark ## recorded change events of a PostgreSQL as typed t
 quick: .venv/.installed ## what to run before each commit: style, types, layers, and the tests that need no JVM; under a minute
 	@$(MAKE) --no-print-directory --jobs 2 lint types layers
 	@JAVA_HOME=/nonexistent $(PY) -m pytest --quiet --numprocesses 2 --dist worksteal --hypothesis-profile quick \
-		-m 'not jvm and not long and not torture and not s3'
+		-m 'not jvm and not long and not torture and not s3 and not image'
 
 test: java ## every check: style, types, layers, rules, all tests (not the torture)
 	@began=$$(date +%s); $(MAKE) --no-print-directory .jars/.classes && $(MAKE) --no-print-directory --jobs 2 lint types layers rules \
@@ -68,6 +68,9 @@ torture: .jars/.classes .jars/.debezium ## random histories, a million lives of 
 
 s3: java .bootstrap/versitygw .jars/.s3 ## object stores, on a real S3 server, which Go builds: the service, Spark, commands, requests that fail
 	@$(WITH_JAVA) LASTWORD_S3_SERVER="$$PWD/.bootstrap/versitygw" $(PY) -m pytest -m 'not torture' $(ON_S3)
+
+image: .venv/.installed ## the image without Docker: built in a chroot by buildah on debootstrap's Debian, as root; its service runs
+	@$(PY) -m pytest -m image tests/test_image.py
 
 bench: .jars/.spark ## how fast it is here
 	@$(WITH_JAVA) $(PY) -m benchmarks
