@@ -92,7 +92,7 @@ def planned_stream(planner: Planner, columns: DataFrame) -> DataFrame:
     """Return a streaming DataFrame of what a planner says, with the schema of `columns`; several queries may be started from it."""
     spark = columns.sparkSession
     ensure_callback_server_started(spark.sparkContext._gateway)  # type: ignore[no-untyped-call]  # noqa: SLF001  as foreachBatch does
-    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001  no public way to a streaming source of one's own
+    jvm = _jvm_of(spark)
     session = spark._jsparkSession  # noqa: SLF001
     schema = columns._jdf.schema()  # noqa: SLF001
     nothing = session.internalCreateDataFrame(session.sparkContext().emptyRDD(jvm.scala.reflect.ClassTag.Object()), schema, True)  # noqa: FBT003
@@ -104,9 +104,14 @@ def planned_stream(planner: Planner, columns: DataFrame) -> DataFrame:
     return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(session, plan), spark)
 
 
+def _jvm_of(spark: SparkSession) -> Any:
+    """Return what stands for the JVM of a session: there is no public way to a streaming source of one's own."""
+    return spark.sparkContext._jvm  # noqa: SLF001
+
+
 def _internals(spark: SparkSession) -> Any:
     """Return the package of Spark's streaming classes: Spark 4.1 moved them."""
-    streaming: Any = spark.sparkContext._jvm.org.apache.spark.sql.execution.streaming  # type: ignore[union-attr]  # noqa: SLF001
+    streaming = _jvm_of(spark).org.apache.spark.sql.execution.streaming
     return streaming if spark.version.startswith("4.0.") else streaming.runtime
 
 
@@ -165,7 +170,7 @@ class _SparkSource:
 
     @property
     def _jvm(self) -> Any:
-        return self._nothing.sparkSession.sparkContext._jvm  # noqa: SLF001
+        return _jvm_of(self._nothing.sparkSession)
 
     def _query(self) -> str:
         """Return the id of the query whose thread asks; several may read one DataFrame."""

@@ -23,6 +23,7 @@ from lastword.storage.append.writing import ArrowRows
 from lastword.storage.files.data_reader import read_columns
 from lastword.storage.files.schema import DATA_SCHEMA
 from lastword.storage.log import upkeep
+from lastword.storage.log.limits import UpkeepLimits
 from tests.change_events import append, change
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def make_topic(location: str, options: Mapping[str, str] | None = None) -> None:
     topic.roll()
     topic.clean(force=True)
     topic.delete_records({1: 1})
-    upkeep.checkpoint(topic.log, after_commits=1)
+    upkeep.checkpoint(topic.log, limits=UpkeepLimits(checkpoint_commits=1))
     topic.append(rows("lime=3 nut=1", 0))
     topic.append(rows("lime=3 nut=1", 1))
     topic.transaction("till").append(rows("fig=spoilt"))
@@ -128,7 +129,7 @@ def _append_events(logs: LogDir[ArrowTopic]) -> None:
 
 
 def _checkpoint(topic: ArrowTopic) -> None:
-    upkeep.checkpoint(topic.log, after_commits=1)
+    upkeep.checkpoint(topic.log, limits=UpkeepLimits(checkpoint_commits=1))
 
 
 def _verified(topic: ArrowTopic) -> Any:

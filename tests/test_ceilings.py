@@ -28,16 +28,16 @@ CEILINGS: Final = {
     "functions over 60 lines": 0,
     "functions over 15 branches": 0,
     "class names with two meanings": 0,
-    "noqa": 136,
-    "type: ignore": 20,
+    "noqa": 135,
+    "type: ignore": 19,
     "monkeypatch.setattr in tests": 34,
 }
 #: Lines of the product by room.
 ROOMS: Final = {
-    "lastword": 12666,
+    "lastword": 12702,
     "pyspark_lastword": 576,
-    "streaming": 5844,
-    "storage": 16948,
+    "streaming": 5849,
+    "storage": 16975,
     "change_data": 7376,
     "checkpoints": 215,
     "compaction": 6462,

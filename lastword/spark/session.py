@@ -16,7 +16,7 @@ from lastword.spark.installation import require_spark
 from lastword.spark.package import is_cluster, package
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -59,6 +59,8 @@ SETTINGS: Final[dict[str, str]] = {
     "spark.scheduler.allocation.file": f"file://{Path(__file__).resolve().with_name('fairscheduler.xml')}",
 }
 S3_SETTINGS: Final = "spark.hadoop.fs.s3a."
+#: A class of each group of jars.
+_CLASSES: Final = {"spark": "io.delta.sql.DeltaSparkSessionExtension", "s3": "org.apache.hadoop.fs.s3a.S3AFileSystem"}
 _LOCAL: Final[dict[str, str]] = {
     "spark.sql.shuffle.partitions": "4",
     "spark.driver.host": "127.0.0.1",
@@ -93,11 +95,14 @@ def spark_session(app_name: str = "lastword", master: str | None = None, setting
     os.environ["PYSPARK_PYTHON"] = executors_python(settings or {})
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     chosen = master or os.environ.get("SPARK_MASTER") or "local[*]"
-    paths = resolve(("spark", "s3") if any(key.startswith(S3_SETTINGS) for key in settings or {}) else ("spark",))
+    groups = ("spark", "s3") if any(key.startswith(S3_SETTINGS) for key in settings or {}) else ("spark",)
+    paths = resolve(groups)
     local = _LOCAL if chosen.startswith("local") else {}
-    jars = {"spark.jars": ",".join(path.as_uri() for path in paths)}
-    session = starting.start_session(app_name, chosen, {**jars, **SETTINGS, **local, **(settings or {})})
     clustered = is_cluster(chosen)
+    jars = _jars(paths, settings or {}, clustered=clustered)
+    session = starting.start_session(
+        app_name, chosen, {**SETTINGS, **local, **(settings or {}), **jars}, [_CLASSES[group] for group in groups]
+    )
     if clustered:
         _give_code(session)
     # Spark looks for data sources in Python by a shell command that does not quote the path; one that it finds is not given the code.
@@ -106,6 +111,18 @@ def spark_session(app_name: str = "lastword", master: str | None = None, setting
 
         session.dataSource.register(DefaultSource)
     return session
+
+
+def _jars(paths: Iterable[Path], settings: Mapping[str, str], *, clustered: bool) -> dict[str, str]:
+    """Return the setting by which Spark gets our jars, and those that the settings name under the same key.
+
+    A local Spark has them on its class path and copies none. It copies `spark.jars` to a temporary folder, where they stay when it is
+    killed: 700 MB with those of S3. Executors on a cluster fetch `spark.jars` from the driver.
+    """
+    key, separator, texts = "spark.driver.extraClassPath", os.pathsep, [str(path) for path in paths]
+    if clustered:
+        key, separator, texts = "spark.jars", ",", [path.as_uri() for path in paths]
+    return {key: separator.join([*texts, *filter(None, [settings.get(key)])])}
 
 
 def without_query_contexts() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
@@ -14,7 +14,7 @@ from lastword.compaction.errors import UserError, read_root_cause, said_by_spark
 from lastword.compaction.secrets import HIDDEN, is_secret
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 _JVM_ENDED: Final = "JAVA_GATEWAY_EXITED"
 
@@ -30,8 +30,21 @@ def running_session() -> SparkSession | None:
     return session if _active_context() is not None else None
 
 
-def start_session(app_name: str, master: str, settings: Mapping[str, str]) -> SparkSession:
-    """Start a session. Raises `UserError` with the reason if Spark does not start; its context is stopped then."""
+def _missing_jars(session: SparkSession, classes: Sequence[str]) -> str:
+    """Return what is wrong with a JVM that lacks any of these classes; nothing if it has them all."""
+    jvm: Any = session.sparkContext._jvm  # noqa: SLF001  no public name has it
+    missing = ", ".join(name for name in classes if not jvm.org.apache.spark.util.Utils.classIsLoadable(name))
+    return missing and (
+        f"the JVM that this process has already was started without the jars of {missing}. Start a new process; with spark-submit, name "
+        f"the jars of `python -m lastword.spark.jars` by --jars."
+    )
+
+
+def start_session(app_name: str, master: str, settings: Mapping[str, str], classes: Sequence[str]) -> SparkSession:
+    """Start a session whose JVM has these classes. Raises `UserError` with the reason if Spark does not; its context is stopped then.
+
+    The jars of a JVM are those of its launch: one that this process had before, of a stopped session or of spark-submit, may lack them.
+    """
     had_context = _active_context() is not None
     try:
         builder = SparkSession.builder.appName(app_name).master(master)
@@ -48,13 +61,19 @@ def start_session(app_name: str, master: str, settings: Mapping[str, str]) -> Sp
     except (Py4JError, OSError) as error:
         reason = f"{said_by_spark(error)} (SPARK_HOME and JAVA_HOME say which Spark and which Java)"
     else:
-        return session
+        reason = _missing_jars(session, classes)
+        if not reason:
+            return session
     context = _active_context()
     if context is not None and not had_context:
         with suppress(Py4JError):
             context.stop()
+    message = f"Spark does not start: {_without_secrets(reason, settings)}"
+    raise UserError(message)
+
+
+def _without_secrets(text: str, settings: Mapping[str, str]) -> str:
     for key, value in settings.items():
         if is_secret(key) and value:
-            reason = reason.replace(value, HIDDEN)
-    message = f"Spark does not start: {reason}"
-    raise UserError(message)
+            text = text.replace(value, HIDDEN)
+    return text

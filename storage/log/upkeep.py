@@ -5,6 +5,7 @@
 | files that left the log | max(file.delete.delay.ms, 24 h), what readers pin; 7 days at the most | lite VACUUM, which lists no files |
 | files that no commit ever named (a crash left them) | as long | full VACUUM, once a day |
 | Delta log of the log | 7 days | clean-up at each Delta log checkpoint of the service (`lastword.storage.files.schema.log_properties`) |
+| … its checkpoints | the newest ten; the first of each 1,000 commits as long as the commits | deleted after every 1,000 commits |
 | dead letters | `dead.letter.retention.ms` | a commit that takes them out of the table, then VACUUM |
 | ledger | what still holds, and 7 days | rewritten when it has many files |
 | … `transactional.id`s that write no more | `transactional.id.expiration.ms` | left out then |
@@ -19,7 +20,10 @@ Nothing here runs a Spark job.
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Final
+
+from pyarrow import fs
 
 from lastword.compaction.config.keys import DAY_MS, HOUR_MS
 from lastword.compaction.readers import oldest_seen_ms
@@ -36,6 +40,8 @@ if TYPE_CHECKING:
 #: delta.deletedFileRetentionDuration).
 _LONGEST_FILE_RETENTION_MS: Final = 7 * DAY_MS
 _LEDGER_FILES: Final = 100
+#: A checkpoint of one file, as delta-rs writes them.
+_CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint\.parquet")
 
 
 def vacuum(log: TopicLog, *, now_ms: int, orphans: bool = False, limits: UpkeepLimits = UPKEEP_LIMITS) -> None:
@@ -54,21 +60,39 @@ def vacuum(log: TopicLog, *, now_ms: int, orphans: bool = False, limits: UpkeepL
         flush_delta_log(location, since_version=table.version() - 2)
 
 
-def checkpoint(log: TopicLog, *, after_commits: int = UPKEEP_LIMITS.checkpoint_commits) -> int:
-    """Write a checkpoint of the log's Delta log when the last one is `after_commits` old; return the table version of the newest.
+def checkpoint(log: TopicLog, *, limits: UpkeepLimits = UPKEEP_LIMITS) -> int:
+    """Write a checkpoint of the log's Delta log when the last one is `limits.checkpoint_commits` old; return the version of the newest.
 
-    Commits older than `delta.logRetentionDuration` are removed with it. Where no service runs, each 500th commit writes one
-    (`lastword.storage.files.schema.log_properties`).
+    Commits older than `delta.logRetentionDuration` are removed with it, and the checkpoints between those that stay. Where no service
+    runs, each 500th commit writes one (`lastword.storage.files.schema.log_properties`).
     """
     table = open_table(log.paths.log, log.storage_options)
-    newest = _newest_checkpoint(log)
-    if table.version() - newest < after_commits:
+    newest, version = _newest_checkpoint(log), table.version()
+    if version - newest < limits.checkpoint_commits:
         return newest
     write_checkpoint(table, log.storage_options)
     with storage_faults(log.paths.log):
-        flush_delta_log(log.paths.log, since_version=table.version())
+        flush_delta_log(log.paths.log, since_version=version)
         table.cleanup_metadata()
-    return table.version()
+    if newest // limits.checkpoint_spacing != version // limits.checkpoint_spacing:
+        _thin_checkpoints(log, limits)
+    return version
+
+
+def _thin_checkpoints(log: TopicLog, limits: UpkeepLimits) -> None:
+    """Delete the checkpoints of the Delta log, except the newest ones and the first of each `limits.checkpoint_spacing` commits.
+
+    Each lists every file that left the log in the last 7 days. The first of all stays: the commits that are left go on from it. A table
+    version of the past is read from the checkpoint before it, and at most `checkpoint_spacing` commits more than when all were there.
+    """
+    files = filesystem_of(log.paths.log, log.storage_options)
+    with storage_faults(log.paths.log):
+        names = [file.base_name for file in files.get_file_info(fs.FileSelector("_delta_log"))]
+        versions = sorted(int(match[1]) for name in names if (match := _CHECKPOINT.fullmatch(name)))
+        first = {version // limits.checkpoint_spacing: version for version in reversed(versions)}
+        for version in versions[: -limits.kept_checkpoints]:
+            if first[version // limits.checkpoint_spacing] != version:
+                files.delete_file(f"_delta_log/{version:020}.checkpoint.parquet")
 
 
 def _newest_checkpoint(log: TopicLog) -> int:

@@ -268,7 +268,7 @@ class MaintenanceScheduler:
             return
         with suppress(CommitConflict), self.cleaner.locks.hold(log):  # at the next tick
             due.checkpoint_version = version  # where none can be written it is tried again after as many commits
-            due.checkpoint_version = checkpoint(log, after_commits=self.limits.checkpoint_commits)
+            due.checkpoint_version = checkpoint(log, limits=self.limits)
 
     def _keep_tidy(self, log: TopicLog) -> None:
         now_ms, due = self.clock_ms(), self._due[log.paths.root]

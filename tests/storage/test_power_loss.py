@@ -10,6 +10,7 @@ import pytest
 from lastword import ArrowTopic, CorruptLog, LogDir, UserError
 from lastword.storage.append.dead_letters import DeadLetters, replace_dead_letters
 from lastword.storage.log import upkeep
+from lastword.storage.log.limits import UpkeepLimits
 from tests.clocks import at
 from tests.pictures import T0, rows
 from tests.storage.append.test_dead_letters import written_letters
@@ -100,7 +101,7 @@ def test_a_cache_that_was_cut_is_made_anew(topic: ArrowTopic, left: bytes) -> No
         path.write_bytes(left)
     again = _again(topic)
     assert (again.records(include_control=True), again.offsets()) == expected
-    assert upkeep.checkpoint(again.log, after_commits=1) == again.log.snapshot().version
+    assert upkeep.checkpoint(again.log, limits=UpkeepLimits(checkpoint_commits=1)) == again.log.snapshot().version
     with at(T0, again).transaction("loader") as transaction:
         transaction.append(rows("c=2"))
     assert again.verify().ok

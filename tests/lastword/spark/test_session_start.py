@@ -1,9 +1,12 @@
-"""A session whose settings Spark refuses: one line that says what it has against them, and exit code 1."""
+"""The start of a session: settings that Spark refuses are one line and exit code 1; the jars are there, and are not copied."""
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import zipfile
 from typing import TYPE_CHECKING
 
 import pytest
@@ -47,3 +50,68 @@ def test_settings_that_spark_refuses_are_one_line(tmp_path: Path, settings: str,
     (line,) = (line for line in done.stderr.splitlines() if line.startswith("error: "))
     assert line.startswith("error: Spark does not start: ")
     assert said in line
+
+
+_KILLED = """
+import os, signal
+from lastword import spark_session
+spark = spark_session(master="local[2]")
+spark.range(3).write.format("delta").save("table")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+_SECOND_OF_A_JVM = """
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+from lastword import UserError, spark_session
+SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate().stop()
+try:
+    spark_session(master="local[2]")
+except UserError as error:
+    print(error)
+print(SparkContext._active_spark_context)
+"""
+_WITH_JARS = """
+import sys
+from lastword import spark_session
+spark = spark_session(master="local[2]", settings={{"{setting}": sys.argv[1]}})
+spark.range(3).write.format("delta").save("table")
+print(spark._jvm.java.lang.Thread.currentThread().getContextClassLoader().getResource("{name}"))
+"""
+
+
+def _run(folder: Path, code: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run code as a process whose Spark keeps its temporary files in a folder."""
+    environment = {**os.environ, "SPARK_LOCAL_DIRS": str(folder / "local")}
+    command = [sys.executable, "-c", code, *words]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=120)  # noqa: S603  as above
+
+
+def test_a_local_session_that_is_killed_leaves_no_jars(tmp_path: Path) -> None:
+    """Those of S3 alone are 690 MB, and a service that is killed is started again."""
+    done = _run(tmp_path, _KILLED)
+
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert (tmp_path / "local").is_dir()
+    assert list((tmp_path / "local").rglob("*.jar")) == []
+    assert len(list((tmp_path / "table").glob("*.parquet"))) > 0
+
+
+def test_a_jvm_that_was_started_without_our_jars_is_refused(tmp_path: Path) -> None:
+    """The class path of a JVM is that of its launch. The error names the class that is missing, and no context is left."""
+    done = _run(tmp_path, _SECOND_OF_A_JVM)
+
+    assert done.returncode == 0, done.stderr
+    assert "io.delta.sql.DeltaSparkSessionExtension. Start a new process" in done.stdout
+    assert done.stdout.splitlines()[-1] == "None"
+
+
+@pytest.mark.parametrize("setting", ["spark.jars", "spark.driver.extraClassPath"])
+def test_jars_of_the_settings_are_there_beside_ours(tmp_path: Path, setting: str) -> None:
+    """Neither setting takes the place of Delta's jars."""
+    jar = tmp_path / "their own.jar"
+    with zipfile.ZipFile(jar, "w") as archive:
+        archive.writestr("theirs.txt", "theirs")
+    done = _run(tmp_path, _WITH_JARS.format(setting=setting, name="theirs.txt"), str(jar))
+
+    assert done.returncode == 0, done.stderr
+    assert "theirs.txt" in done.stdout

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from deltalake import DeltaTable
 
 from lastword import LogDir, clock
 from lastword.storage.ledger.decisions import Decision, Kind
+from lastword.storage.log.limits import UpkeepLimits
 from lastword.storage.log.upkeep import checkpoint, vacuum
 from tests.pictures import HOUR_MS
+
+if TYPE_CHECKING:
+    from lastword.storage.log.topic_log import TopicLog
+
+
+def _checkpoints(log: TopicLog) -> list[int]:
+    """Return the table versions that have a checkpoint."""
+    return sorted(int(path.name.split(".")[0]) for path in Path(log.paths.log, "_delta_log").glob("*.checkpoint.parquet"))
 
 
 def test_a_checkpoint_is_written_after_so_many_commits(tmp_path: Path) -> None:
@@ -17,11 +30,54 @@ def test_a_checkpoint_is_written_after_so_many_commits(tmp_path: Path) -> None:
     newest = []
     for number in range(6):
         topic.append([{"key": "a", "value": str(number)}])
-        newest.append(checkpoint(topic.log, after_commits=3))
+        newest.append(checkpoint(topic.log, limits=UpkeepLimits(checkpoint_commits=3)))
     assert newest == [-1, 2, 2, 2, 5, 5]
-    written = Path(topic.log.paths.log, "_delta_log").glob("*.checkpoint.parquet")
-    assert sorted(int(path.name.split(".")[0]) for path in written) == [2, 5]
+    assert _checkpoints(topic.log) == [2, 5]
     assert checkpoint(topic.log) == 5, "by default after 100 commits"
+
+
+def test_of_old_checkpoints_the_first_of_each_thousand_commits_stays(tmp_path: Path) -> None:
+    """With one checkpoint in two commits, the first of ten kept, and the newest two: every table version can be read as before.
+
+    ```
+     commits                 0 1 2 3 4 5 6 7 8 9 10 … 19 20 21 22 23 24
+     checkpoints               ▲   ▲   ▲   ▲   ▲  …  ▲     ▲     ▲
+     after those of 11 and 21  ▲                  11 …  19    21    23
+    ```
+    """
+    topic = LogDir(tmp_path).create_topic("fruit")
+    limits = UpkeepLimits(checkpoint_commits=2, checkpoint_spacing=10, kept_checkpoints=2)
+    kept = dict[int, list[int]]()
+    for number in range(24):
+        topic.append([{"key": "a", "value": str(number)}])
+        kept[checkpoint(topic.log, limits=limits)] = _checkpoints(topic.log)
+    assert [kept[version] for version in (1, 9, 11, 19, 21, 23)] == [
+        [1],
+        [1, 3, 5, 7, 9],
+        [1, 9, 11],
+        [1, 9, 11, 13, 15, 17, 19],
+        [1, 11, 19, 21],
+        [1, 11, 19, 21, 23],
+    ]
+    for version in range(25):
+        assert DeltaTable(topic.log.paths.log, version=version).to_pyarrow_table(columns=["offset"]).num_rows == version
+
+
+def test_the_oldest_commits_can_be_read_when_those_before_them_are_gone(tmp_path: Path) -> None:
+    """The first checkpoint that is left is the one that they go on from, and stays with them."""
+    topic = LogDir(tmp_path).create_topic("fruit")
+    limits = UpkeepLimits(checkpoint_commits=2, checkpoint_spacing=10, kept_checkpoints=1)
+    delta_log, month_ago = Path(topic.log.paths.log, "_delta_log"), clock.now_ms() / 1000 - 30 * 86_400
+    for number in range(40):
+        topic.append([{"key": "a", "value": str(number)}])
+        for old in sorted(delta_log.glob("*.json"))[:-6]:
+            os.utime(old, (month_ago, month_ago))
+        checkpoint(topic.log, limits=limits)
+    commits = sorted(int(path.name.split(".")[0]) for path in delta_log.glob("*.json"))
+    begin = _checkpoints(topic.log)[0]
+    assert 0 < begin <= commits[0], "the first commits are gone, and no other is without a checkpoint before it"
+    for version in range(begin, 41):
+        assert DeltaTable(topic.log.paths.log, version=version).to_pyarrow_table(columns=["offset"]).num_rows == version
 
 
 def test_files_are_kept_for_a_reader_that_was_not_seen_for_longer_than_they_are_kept(tmp_path: Path) -> None:

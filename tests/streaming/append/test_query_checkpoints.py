@@ -13,6 +13,7 @@ import pytest
 from lastword import LogDir
 from lastword.compaction.errors import QueryRefused
 from lastword.storage.log import upkeep
+from lastword.storage.log.limits import UpkeepLimits
 from lastword.streaming.append.upstream import Mirror
 from tests.pictures import log, rows
 
@@ -148,7 +149,7 @@ def test_a_micro_batch_is_recognised_when_the_commits_of_its_time_are_gone_from_
     delta_log = Path(topic.log.paths.log) / "_delta_log"
     for path in delta_log.iterdir():
         os.utime(path, (month_ago, month_ago))
-    upkeep.checkpoint(topic.log, after_commits=3)
+    upkeep.checkpoint(topic.log, limits=UpkeepLimits(checkpoint_commits=3))
     assert not (delta_log / f"{version:020}.json").exists()
 
     for path in checkpoint.glob("commits/*0*"):

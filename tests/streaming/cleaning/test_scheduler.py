@@ -239,8 +239,8 @@ def test_who_deletes_a_topic_waits_for_the_checkpoint_in_hand(spark: SparkSessio
     at(T0, topic).append(rows("a=1"))
     scheduler, found = _tending(spark, topic, limits=UpkeepLimits(checkpoint_commits=1)), list[bool]()
 
-    def written(log: TopicLog, *, after_commits: int) -> int:
-        assert after_commits == 1
+    def written(log: TopicLog, *, limits: UpkeepLimits) -> int:
+        assert limits.checkpoint_commits == 1
         found.append(scheduler.cleaner.locks.is_held(log))
         return log.snapshot().version
 
