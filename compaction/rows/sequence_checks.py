@@ -199,10 +199,33 @@ class SequenceChecks:
         one of its key so far, if there is one: that of its scope, or, without a scope, as a flat tombstone, the highest of all. The log is
         asked at most once for the keys of a batch.
         """
-        in_order, texts = self.take_if_in_order(rows), rows.column("source_sequence")
+        in_order = self.take_if_in_order(rows)
         if in_order is not None:
             return in_order
-        nothing = np.zeros(len(rows), dtype=np.bool_)
+        some = self._out_of_order(rows)
+        if 2 * some.sum() > len(rows):
+            return self._take_any(rows)
+        self.take_if_in_order(rows.filter(pa.array(~some)))
+        checked, late, unknown = self._take_any(rows.filter(pa.array(some))), some.copy(), some.copy()
+        late[some], unknown[some] = checked.late, checked.unknown
+        return replace(checked, rows=rows, late=late, unknown=unknown, kept=np.zeros(len(rows), dtype=np.bool_))
+
+    def _out_of_order(self, rows: pa.RecordBatch) -> Mask:
+        """Tell which rows are not in order or have the key of such a row: what becomes of them depends on no other row.
+
+        Where the rows name their source it may depend on rows of other keys, too, so these are all rows.
+        """
+        alike = commits_of_one_scope(rows.column("source_sequence")) if len(rows) else None
+        scope, commits = alike or (NO_SCOPE, rows.column("source_sequence"))
+        if scope:
+            return np.ones(len(rows), dtype=np.bool_)
+        ranked, known = ranks(commits), max(self._bounds.highest_of(scope), self._removed.get(scope, ""), self._highest.get(scope, ""))
+        is_behind = pc.or_(pc.less(commits, known), pc.less_equal(commits, self._bounds.passed_of(scope)))
+        is_behind = pc.or_(is_behind, pa.array(ranked < np.maximum.accumulate(ranked)))
+        return np.asarray(pc.is_in(rows.column("key"), value_set=rows.column("key").filter(is_behind)))
+
+    def _take_any(self, rows: pa.RecordBatch) -> Checked:
+        texts, nothing = rows.column("source_sequence"), np.zeros(len(rows), dtype=np.bool_)
         if not len(rows):
             return Checked(rows=rows, late=nothing, unknown=nothing, kept=nothing, counts={})
         positions, records = Positions.of(texts), None

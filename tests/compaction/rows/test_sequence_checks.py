@@ -164,6 +164,28 @@ def test_any_batching_keeps_the_newest_of_each_key(seed: int) -> None:
     assert " ".join(drawn).split() == expected
 
 
+@pytest.mark.parametrize("seed", range(200))
+def test_few_rows_out_of_order_are_taken_as_if_each_row_came_alone(seed: int) -> None:
+    """Those in order, of other keys, are taken before them; a row of their key stays in its place among them.
+
+    ```
+     one batch    k@41  j@42  k@40  i@43  j@30  k@44  h@45        first: i@43  h@45        then: k@41  j@42  k@40  j@30  k@44
+     taken        yes   yes   no    yes   no    yes   yes
+    ```
+    """
+    chance = random.Random(seed)
+    log = _Log(" ".join(f"{chance.choice('abcdefgh')}@{chance.randrange(40)}" for _ in range(chance.randrange(1, 6))))
+    sequences = [chance.randrange(50) if chance.random() < 0.15 else 40 + number for number in range(30)]
+    events = [f"{chance.choice('abcdefghijklmnop')}@{sequence}" for sequence in sequences]
+    removed, truncated = (chance.choice([None, 0, 20, 45]) for _ in range(2))
+    if removed is not None:
+        removed = min(removed, int(max(log.highest.values(), default="0")))
+    begins = chance.randrange(len(events))
+    together = _verdicts(log, " ".join(events[:begins]), " ".join(events[begins:]), removed=removed, truncated=truncated)
+    alone = _verdicts(log, *events, removed=removed, truncated=truncated)
+    assert [verdict == "ok" for verdict in " ".join(together).split()] == [verdict == "ok" for verdict in alone]
+
+
 class _Sources(_Log):
     """A log of the events of sources, by their texts: `k@` and a text."""
 
