@@ -3,6 +3,7 @@
 
 SHELL = /bin/sh
 PY = .venv/bin/python
+AZURITE = azurite@3.37.0
 UV_VERSION = 0.13.8
 # Two processes share the files, in the order of tests/conftest.py: each has a Spark session, and none starts its longest file last.
 WHOLE = --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 25
@@ -10,6 +11,9 @@ ON_S3 = tests/test_service_on_s3.py tests/test_storm_on_s3.py "tests/test_cluste
 	tests/test_failing_store.py tests/storage/delta/test_put.py \
 	tests/storage/ledger/test_object_store.py tests/storage/tables/test_object_store.py tests/storage/append/test_key_lookup.py \
 	tests/lastword/status/test_samples.py tests/test_several_processes.py::test_a_storm_on_an_object_store
+# Of these, what needs no Spark and no S3.
+ON_AZURE = tests/test_failing_store.py tests/storage/delta/test_put.py tests/storage/ledger/test_object_store.py tests/storage/tables/test_object_store.py \
+	tests/storage/append/test_key_lookup.py tests/lastword/status/test_samples.py
 VERSITYGW = github.com/versity/versitygw/cmd/versitygw@v1.8.0
 AGAINST = tests/pyspark_lastword tests/streaming tests/lastword/service tests/lastword/spark
 
@@ -20,7 +24,7 @@ WITH_JAVA = JAVA_HOME="$$(sh tools/prerequisites.sh java)" && export JAVA_HOME &
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-cdc java quick test against torture s3 image bench dist docs lint types layers rules coverage lock clean
+.PHONY: help setup demo demo-cdc java quick test against torture s3 azure image bench dist docs lint types layers rules coverage lock clean
 .SUFFIXES:
 
 help: ## this list
@@ -68,6 +72,9 @@ torture: .jars/.classes .jars/.debezium ## random histories, a million lives of 
 
 s3: java .bootstrap/versitygw .jars/.s3 ## object stores, on a real S3 server, which Go builds: the service, Spark, commands, requests that fail
 	@$(WITH_JAVA) LASTWORD_S3_SERVER="$$PWD/.bootstrap/versitygw" $(PY) -m pytest -m 'not torture' $(ON_S3)
+
+azure: .venv/.installed .bootstrap/azurite ## Azure Blob Storage, on Azurite, which npm installs: what needs no Spark, commands, several processes, requests that fail
+	@LASTWORD_AZURE_SERVER="$$PWD/.bootstrap/azurite/node_modules/.bin/azurite-blob" $(PY) -m pytest -m 'not torture' $(ON_AZURE)
 
 image: .venv/.installed ## the image without Docker: built in a chroot by buildah on debootstrap's Debian, as root; its service runs
 	@$(PY) -m pytest -m image tests/test_image.py
@@ -158,6 +165,11 @@ clean: ## remove what setup and the tools made
 .bootstrap/versitygw: .bootstrap/.uv-$(UV_VERSION)
 	@go="$$(sh tools/prerequisites.sh go)" && echo 'building versitygw, an S3 server' && \
 		CGO_ENABLED=0 GOFLAGS=-modcacherw GOBIN="$$PWD/.bootstrap" GOPATH="$$PWD/.bootstrap/go" "$$go" install $(VERSITYGW)
+
+# A server that imitates Azure Blob Storage, from its maker.
+.bootstrap/azurite: .bootstrap/.uv-$(UV_VERSION)
+	@npm="$$(sh tools/prerequisites.sh npm)" && echo 'installing Azurite, which imitates Azure Blob Storage' && \
+		"$$npm" install --silent --no-save --prefix .bootstrap/azurite-new $(AZURITE) && mv .bootstrap/azurite-new $@
 
 # Archives of the classes that the JVMs of tests load; they are of one Java and one environment.
 .jars/.classes: .jars/.broker tests/jvms.py

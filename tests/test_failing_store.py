@@ -16,7 +16,7 @@ from pyarrow import fs
 from lastword.storage.files.paths import filesystem_of
 from tests.failing_store import FAULTS, REQUESTS, FailingStore
 from tests.failing_verbs import READS, WRITES, Trials, make_topic
-from tests.s3_server import running_store, storage_options_of
+from tests.object_store import URI, running_store, storage_options_of
 from tests.test_model_equality import seed_of_this_run
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Store:
 
     endpoint: str
     proxy: FailingStore
-    base: str = field(default_factory=lambda: f"s3://bucket/{uuid.uuid4().hex}")
+    base: str = field(default_factory=lambda: f"{URI}/{uuid.uuid4().hex}")
     chance: random.Random = field(default_factory=lambda: random.Random(seed_of_this_run()))
     trials: dict[str, Trials] = field(default_factory=dict)
     objects: dict[str, bytes] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class Store:
 
     def copied(self) -> str:
         """Copy the log.dir anew."""
-        place = f"s3://bucket/{uuid.uuid4().hex}"
+        place = f"{URI}/{uuid.uuid4().hex}"
         files = filesystem_of(place, storage_options_of(self.endpoint))
         for path, content in self.objects.items():
             with files.open_output_stream(path) as file:

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lastword import LogDir
+from tests.object_store import URI, running_store, storage_options_of
 from tests.processes import ROOT
-from tests.s3_server import BUCKET, running_store, storage_options_of
 from tests.storm import KEYS, PARTITIONS, TOPIC
 
 if TYPE_CHECKING:
@@ -308,5 +308,5 @@ def test_a_storm_of_five_minutes_with_a_service_in_the_middle(tmp_path: Path) ->
 def test_a_storm_on_an_object_store(tmp_path: Path) -> None:
     """The same on a real S3 server, for LASTWORD_SECONDS or half a minute."""
     with running_store() as endpoint:
-        place, seconds = f"s3://{BUCKET}/{uuid.uuid4().hex}", int(os.environ.get("LASTWORD_SECONDS", "30"))
+        place, seconds = f"{URI}/{uuid.uuid4().hex}", int(os.environ.get("LASTWORD_SECONDS", "30"))
         _storm(tmp_path, _PLAIN, seconds=seconds, seed=17, place=place, options=storage_options_of(endpoint))

@@ -4,6 +4,7 @@
 #   sh tools/prerequisites.sh python    prints the Python to make the environment with (3.10 or newer)
 #   sh tools/prerequisites.sh java      prints the JAVA_HOME to run with (Java 17 or 21)
 #   sh tools/prerequisites.sh go        prints the go to build an S3 server with, for `make s3` alone
+#   sh tools/prerequisites.sh npm       prints the npm to install Azurite with, for `make azure` alone
 #   sh tools/prerequisites.sh usable .venv/bin/python    whether this one is 3.10 or newer, by its exit code
 #
 # When there is none: one line on stderr that says what to install, exit code 1.
@@ -60,13 +61,21 @@ find_go() {
     return 1
 }
 
+find_npm() {
+    command -v npm || {
+        echo 'make azure needs npm (Node.js 20 or newer), to install Azurite: install it, or leave these tests out (make test needs none)' >&2
+        return 1
+    }
+}
+
 case "${1:-}" in
     python) find_python ;;
     java) find_java ;;
     go) find_go ;;
+    npm) find_npm ;;
     usable) usable_python "${2:-}" ;;
     *)
-        echo "usage: sh tools/prerequisites.sh python|java|go|usable PYTHON" >&2
+        echo "usage: sh tools/prerequisites.sh python|java|go|npm|usable PYTHON" >&2
         exit 2
         ;;
 esac

@@ -32,7 +32,7 @@ the same batch has a later commit of its table from its partition of Kafka, as t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
@@ -47,12 +47,10 @@ from lastword.compaction.order.source_positions import (
     NO_SCOPE,
     POSTGRESQL,
     SNAPSHOT,
-    UNNAMED_BELOW,
     Positions,
     SourcePosition,
     commits_of_one_scope,
     is_order_of_event,
-    scope_of,
     shown_position,
     with_commits,
 )
@@ -64,14 +62,14 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from lastword.compaction.rows.sequence_bounds import SequenceBounds
+
     Mask = NDArray[np.bool_]
 
 #: The reason of a row of which `SequenceChecks` cannot tell whether it is late.
 UNKNOWN_ORDER: Final = "unknown_order"
 _TAKEN: Final = {"key": pl.Binary, "scope": pl.String, "commit": pl.String, "text": pl.String}
 _SCOPES: Final = dict.fromkeys(("scope", "highest", "removed", "taken"), pl.String) | {"is_retired": pl.Boolean}
-#: Above each order.
-_ABOVE_ALL: Final = "~"
 #: The newest records of some keys; `last` is the offset of the last one.
 NEWEST: Final = {"key": pl.Binary, "scope": pl.String, "newest": pl.String, "time": pl.Int64, "last": pl.Int64}
 #: What a change of PostgreSQL has to be compared with others of its commit: its LSN, as `in_table`.
@@ -101,41 +99,6 @@ class NewestSequences(Protocol):
 
         Sequences from `at_least` on count. Keys that have none may be left out. The time is in ms since the epoch.
         """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SequenceBounds:
-    """What is known of the source sequences of one partition.
-
-    `highest` are the highest in its files, by scope. `removed` are the highest orders of the removed deletions, by scope and Kafka's
-    partition. `truncated` are the positions of TRUNCATEs, by scope and table. `floors` are the orders that changes of PostgreSQL have at
-    least, behind the snapshots. The events of `retired` scopes are all late.
-    """
-
-    highest: Mapping[str, str] = field(default_factory=dict)
-    removed: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    truncated: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    floors: frozenset[str] = frozenset()
-    retired: frozenset[str] = frozenset()
-
-    def highest_of(self, scope: str) -> str:
-        """Return the highest order of a scope; one above all where a file of an older version may have it and does not say so."""
-        below = self.highest.get(UNNAMED_BELOW, "")
-        if scope < below and scope_of(below) != scope:
-            return _ABOVE_ALL
-        return SourcePosition.of(self.highest.get(scope, "")).commit
-
-    def removed_by_scope(self) -> dict[str, str]:
-        """Return the highest order of the removed deletions of each scope, from whichever of Kafka's partitions."""
-        removed: dict[str, str] = {}
-        for (scope, _), commit in self.removed.items():
-            removed[scope] = max(commit, removed.get(scope, ""))
-        return removed
-
-    def passed_of(self, scope: str) -> str:
-        """Return the order above which every row of a scope is newer than all TRUNCATEs; empty where there is none."""
-        ends = [SourcePosition.of(text) for (name, _), text in self.truncated.items() if name == scope]
-        return max((text for end in ends for text in (end.commit, end.in_table)), default="")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

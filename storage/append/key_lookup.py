@@ -32,7 +32,8 @@ from lastword.compaction.order.source_positions import (
     place_name,
     scope_of,
 )
-from lastword.compaction.rows.sequence_checks import NEWEST, SequenceBounds
+from lastword.compaction.rows.sequence_bounds import SequenceBounds
+from lastword.compaction.rows.sequence_checks import NEWEST
 from lastword.compaction.rows.unchanged_columns import LastRecord
 from lastword.storage.files.data_reader import row_groups
 from lastword.storage.files.locations import local_path

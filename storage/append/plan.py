@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lastword.compaction.producers import ProducerStamp, ProducerState
     from lastword.compaction.rows.input_columns import EventPolicy
     from lastword.compaction.rows.numbering import Compression, SegmentLimits
-    from lastword.compaction.rows.sequence_checks import SequenceBounds
+    from lastword.compaction.rows.sequence_bounds import SequenceBounds
     from lastword.compaction.rows.validation import InputRules
     from lastword.storage.append.dead_letters import LetterOrigin
     from lastword.storage.append.key_lookup import KeyLookup

@@ -20,7 +20,8 @@ from lastword.compaction.order.source_positions import (
 )
 from lastword.compaction.order.source_states import SourceCounts
 from lastword.compaction.rows.input_columns import SOURCE_TIME
-from lastword.compaction.rows.sequence_checks import NEWEST, Checked, SequenceBounds, SequenceChecks
+from lastword.compaction.rows.sequence_bounds import SequenceBounds
+from lastword.compaction.rows.sequence_checks import NEWEST, Checked, SequenceChecks
 
 #: When each record of a log came.
 _RECORD_MS = 1_700_000_000_000

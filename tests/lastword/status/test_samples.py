@@ -20,7 +20,7 @@ from lastword.status.trends import GAP_MS, Trend, Unit, compute_trends, throughp
 from lastword.status.watcher import Watcher
 from lastword.storage.files.json_files import json_file
 from tests.lastword.status.standings import NOW_MS, receipt
-from tests.s3_server import running_store
+from tests.object_store import URI, running_store, storage_options_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -192,11 +192,10 @@ def test_what_the_storage_does_not_take_is_reported_once_and_tried_again(tmp_pat
 def test_an_object_store_keeps_the_file_too(caplog: pytest.LogCaptureFixture) -> None:
     """Saved, loaded, replaced and deleted there; a store that is gone stops nothing."""
     with running_store() as endpoint:
-        options = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1"}
-        options |= {"AWS_ALLOW_HTTP": "true", "AWS_ENDPOINT_URL": endpoint, "max_retries": "0"}
+        options = {**storage_options_of(endpoint), "max_retries": "0"}
 
         def file(host: str, **limits: int) -> HistoryFile:
-            return HistoryFile("s3://bucket/data", options, host=host, port=9464, limits=HistoryLimits(**limits))
+            return HistoryFile(f"{URI}/data", options, host=host, port=9464, limits=HistoryLimits(**limits))
 
         assert _loaded(file("alpha")).of("fruit") == ()
         for minutes in (3, 5):

@@ -12,18 +12,16 @@ import pytest
 
 from lastword import LogDir
 from lastword.compaction.order.source_positions import SourcePosition
-from lastword.spark.object_store import storage_options
 from lastword.storage.append.key_lookup import KeyLookup
 from lastword.storage.files.data_reader import RowGroup
 from tests.change_events import append, change, topic_in
-from tests.s3_server import running_store
+from tests.object_store import URI, running_store, storage_options_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lastword import ArrowTopic
 
-_S3A: Final = "spark.hadoop.fs.s3a."
 _PARTITIONS: Final = 2
 
 
@@ -31,14 +29,7 @@ _PARTITIONS: Final = 2
 def options() -> Iterator[dict[str, str]]:
     """Return what reaches a store with an empty bucket."""
     with running_store() as endpoint:
-        settings = {
-            "access.key": "key",
-            "secret.key": "secret",
-            "endpoint": endpoint,
-            "endpoint.region": "us-east-1",
-            "path.style.access": "true",
-        }
-        yield storage_options({f"{_S3A}{name}": value for name, value in settings.items()})
+        yield storage_options_of(endpoint)
 
 
 def _appends(seed: int) -> list[list[dict[str, Any]]]:
@@ -65,7 +56,7 @@ def _newest(topic: ArrowTopic, at_least: str) -> list[list[tuple[bytes, str, str
 def test_late_rows_are_the_same_on_a_local_disk_and_on_an_object_store(tmp_path: Path, options: dict[str, str], seed: int) -> None:
     """Late rows, records and what the look-up itself finds, from each sequence on."""
     config = {"cleanup.policy": "compact"}
-    places = (LogDir(str(tmp_path)), LogDir(f"s3a://bucket/lookup-{seed}", storage_options=options))
+    places = (LogDir(str(tmp_path)), LogDir(f"{URI}/lookup-{seed}", storage_options=options))
     topics = [logs.create_topic("fruit", partitions=_PARTITIONS, config=config) for logs in places]
     late = [[topic.append(rows).late for rows in _appends(seed)] for topic in topics]
     assert late[0] == late[1]

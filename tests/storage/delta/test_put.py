@@ -16,7 +16,7 @@ from lastword.compaction.errors import CommitStateUnknown
 from lastword.storage.delta.put import put_if_absent
 from lastword.storage.files.paths import filesystem_of
 from tests.failing_store import ANY, COMMIT, LATE, FailingStore
-from tests.s3_server import running_store
+from tests.object_store import URI, running_store, storage_options_of
 from tests.storage.logs import DiskLog
 from tests.storage.storm import storm
 
@@ -84,7 +84,7 @@ class Store:
     def failing(self, request: str, fault: str, *, last: int = 1, **options: str) -> Iterator[dict[str, str]]:
         """Let the first request of a kind fail."""
         with self.proxy.failing(request, fault, 1, last=last):
-            yield {**self.options, "AWS_ENDPOINT_URL": self.proxy.endpoint, "max_retries": "0", **options}
+            yield {**storage_options_of(self.proxy.endpoint), "max_retries": "0", **options}
         assert self.proxy.failed
 
     def lost(self) -> list[_Failing]:
@@ -127,8 +127,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
         (tmp_path / "_delta_log").mkdir()
         return Disk(str(tmp_path), monkeypatch)
     endpoint, proxy = request.getfixturevalue("server")
-    options = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1", "AWS_ALLOW_HTTP": "true"}
-    return Store(f"s3://bucket/{uuid.uuid4().hex}/a b", proxy, {**options, "AWS_ENDPOINT_URL": endpoint})
+    return Store(f"{URI}/{uuid.uuid4().hex}/a b", proxy, storage_options_of(endpoint))
 
 
 def _put(place: Disk | Store, text: bytes, options: dict[str, str] | None = None, version: int = 1) -> bool:
@@ -204,9 +203,8 @@ def test_a_commit_survives_a_temporary_file_that_stays(tmp_path: Path, monkeypat
 def test_several_processes_commit_to_a_store_that_answers_no_put_of_a_commit(server: tuple[str, FailingStore]) -> None:
     """Each commit is put, and each answer is SlowDown: every offset is given once all the same."""
     endpoint, proxy = server
-    options = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1", "AWS_ALLOW_HTTP": "true"}
-    log = DiskLog.create(f"s3://bucket/{uuid.uuid4().hex}", {**options, "AWS_ENDPOINT_URL": endpoint})
-    log.storage_options |= {"AWS_ENDPOINT_URL": proxy.endpoint, "max_retries": "1"}
+    log = DiskLog.create(f"{URI}/{uuid.uuid4().hex}", storage_options_of(endpoint))
+    log.storage_options |= {**storage_options_of(proxy.endpoint), "max_retries": "1"}
     with proxy.failing(COMMIT, "done503", 1, last=10**9):
         storm(log, writers=2, commits=3)
     assert proxy.failed

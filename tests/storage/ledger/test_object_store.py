@@ -15,7 +15,6 @@ from typer.testing import CliRunner
 from lastword import LogDir
 from lastword.cli.app import app
 from lastword.compaction.errors import CommitConflict, TopicExists, UnknownTopic, UserError
-from lastword.spark.object_store import storage_options
 from lastword.status.standing import Looker
 from lastword.storage.files.file_format import FileFormat
 from lastword.storage.files.file_listing import FileListing
@@ -23,7 +22,7 @@ from lastword.storage.files.json_files import read_json_file, write_json_file
 from lastword.storage.files.paths import LogDirFiles, filesystem_of
 from lastword.storage.files.source_files import find_files, is_away, read_texts
 from tests.compaction.logs import rows
-from tests.s3_server import running_store
+from tests.object_store import IS_AZURE, URI, running_store, storage_options_of
 from tests.storage.logs import DiskLog
 from tests.storage.storm import storm
 
@@ -39,29 +38,21 @@ _S3A = "spark.hadoop.fs.s3a."
 
 @pytest.fixture(scope="module")
 def options() -> Iterator[dict[str, str]]:
-    """A store with an empty bucket, and what reaches it: derived from Spark's settings."""
+    """A store with an empty bucket, and what reaches it."""
     with running_store() as endpoint:
-        yield storage_options(
-            {
-                f"{_S3A}access.key": "key",
-                f"{_S3A}secret.key": "secret",
-                f"{_S3A}endpoint": endpoint,
-                f"{_S3A}endpoint.region": "us-east-1",
-                f"{_S3A}path.style.access": "true",
-            }
-        )
+        yield storage_options_of(endpoint)
 
 
 @pytest.mark.long
 def test_topics_are_made_described_altered_and_deleted_on_an_object_store(options: dict[str, str]) -> None:
     """Ledger, explain, standing and arrow too; two at once are one, by a conditional put."""
-    logs = LogDir("s3a://bucket/topics", storage_options=options)
+    logs = LogDir(f"{URI}/topics", storage_options=options)
     assert logs.topics() == []
     topic = logs.create_topic("fruit", partitions=2, config={"cleanup.policy": "compact"})
     with pytest.raises(TopicExists):
         logs.create_topic("fruit")
     topic.alter_config({"segment.bytes": "4MiB"})
-    again = LogDir("s3a://bucket/topics", storage_options=options)
+    again = LogDir(f"{URI}/topics", storage_options=options)
     assert again.topics() == ["fruit"]
     assert again.topic("fruit").describe().overrides == {"cleanup.policy": "compact", "segment.bytes": "4194304"}
     assert [one.obstacle for one in again.topic("fruit").explain()] == ["nothing cleanable"] * 2
@@ -77,7 +68,9 @@ def test_topics_are_made_described_altered_and_deleted_on_an_object_store(option
 @pytest.mark.parametrize("told_by", ["options", "configuration"])
 def test_the_commands_work_on_an_object_store_without_a_jvm(told_by: str, options: dict[str, str], tmp_path: Path) -> None:
     """The store is told by options before the command, or by the configuration of the service, with its log.dir."""
-    log_dir = f"s3a://bucket/{uuid.uuid4().hex}"
+    if IS_AZURE and told_by == "configuration":
+        pytest.skip("Hadoop's settings of Azure name no endpoint of a server of one's own")
+    log_dir = f"{URI}/{uuid.uuid4().hex}"
     if told_by == "options":
         place = ["--log-dir", log_dir]
         before = [word for key, value in options.items() for word in ("--storage-option", f"{key}={value}")]
@@ -107,7 +100,7 @@ def test_the_commands_work_on_an_object_store_without_a_jvm(told_by: str, option
 
 def test_small_files_are_written_and_read_on_an_object_store(options: dict[str, str]) -> None:
     """What the caches do: a folder, a file, a rename, a listing."""
-    files = filesystem_of("s3a://bucket/caches", options)
+    files = filesystem_of(f"{URI}/caches", options)
     files.create_dir("producers", recursive=True)
     with files.open_output_stream("producers/state.json.new") as stream:
         stream.write(b"{}")
@@ -118,7 +111,7 @@ def test_small_files_are_written_and_read_on_an_object_store(options: dict[str, 
 
 def test_files_of_a_source_are_found_and_listed_on_an_object_store(options: dict[str, str]) -> None:
     """By a folder, a pattern, a name and the whole bucket; a listing is there again for the next start, with old entries gone."""
-    folder = f"s3a://bucket/{uuid.uuid4().hex}"
+    folder = f"{URI}/{uuid.uuid4().hex}"
     files = filesystem_of(folder, options)
     for name in ("a.json", "b.csv", "deep/c.json", "_unfinished/d.json"):
         with files.open_output_stream(name) as stream:
@@ -132,7 +125,7 @@ def test_files_of_a_source_are_found_and_listed_on_an_object_store(options: dict
         found = find_files(f"{folder}{path}", options)
         assert sorted(file.path for file in found) == [f"{folder}/{name}" for name in names]
     assert [row.text for rows in read_texts(f"{folder}/a.json", FileFormat(name="json"), options) for row in rows] == [b'{"k":1}']
-    for whole in ("s3a://bucket", "s3a://bucket/*"):
+    for whole in (URI, f"{URI}/*"):
         assert {file.path for file in find_files(whole, options)} >= {f"{folder}/a.json"}
     for path in (f"{folder}/plums.json", f"{folder}/plums/*.json"):
         with pytest.raises(FileNotFoundError, match="there is no f"):
@@ -147,7 +140,7 @@ def test_files_of_a_source_are_found_and_listed_on_an_object_store(options: dict
 
 def test_a_small_file_is_replaced_in_one_step_on_an_object_store(options: dict[str, str]) -> None:
     """What the next one reads is whole: settings of the service, and what caches keep."""
-    folder = f"s3a://bucket/{uuid.uuid4().hex}"
+    folder = f"{URI}/{uuid.uuid4().hex}"
     places = LogDirFiles(folder, options)
     assert places.read_settings() == {}
     for settings in ({"log.dir": folder}, {"log.dir": folder, "segment.bytes": 5}):
@@ -163,7 +156,7 @@ def test_a_small_file_is_replaced_in_one_step_on_an_object_store(options: dict[s
 @pytest.mark.long
 def test_several_processes_commit_to_a_log_on_an_object_store(options: dict[str, str]) -> None:
     """A conditional put is what keeps them apart."""
-    storm(DiskLog.create(f"s3://bucket/storm-{uuid.uuid4().hex}", options), writers=2, commits=3)
+    storm(DiskLog.create(f"{URI}/storm-{uuid.uuid4().hex}", options), writers=2, commits=3)
 
 
 @pytest.mark.parametrize(
@@ -179,8 +172,10 @@ def test_several_processes_commit_to_a_log_on_an_object_store(options: dict[str,
 )
 def test_no_setting_of_a_store_lets_two_writers_make_one_version(options: dict[str, str], setting: dict[str, str]) -> None:
     """With any option of delta-rs, the later of two commits that were planned at one version is refused."""
+    if IS_AZURE and setting:
+        pytest.skip("an option of S3")
     given = {**{name: value for name, value in options.items() if name != "aws_conditional_put"}, **setting}
-    log = DiskLog.create(f"s3a://bucket/{uuid.uuid4().hex}", given)
+    log = DiskLog.create(f"{URI}/{uuid.uuid4().hex}", given)
     planned, files = log.snapshot(), [log.written(rows(f"0:{key}=1"), segment=0) for key in "ab"]
     log.append(files[:1], planned)
     with pytest.raises(CommitConflict, match="another commit of lastword-append came"):
@@ -200,12 +195,12 @@ def test_a_store_that_may_overwrite_is_refused_by_name(name: str, value: str) ->
 @pytest.mark.torture
 def test_seven_processes_commit_to_a_log_on_an_object_store(options: dict[str, str]) -> None:
     """The same, for longer."""
-    storm(DiskLog.create(f"s3://bucket/storm-{uuid.uuid4().hex}", options), writers=7, commits=20)
+    storm(DiskLog.create(f"{URI}/storm-{uuid.uuid4().hex}", options), writers=7, commits=20)
 
 
 def test_a_topic_that_was_deleted_is_noticed_on_an_object_store_too(options: dict[str, str]) -> None:
     """Whether another one took its name or not; nothing is decided for the new one."""
-    logs = LogDir(f"s3a://bucket/{uuid.uuid4().hex}", storage_options=options)
+    logs = LogDir(f"{URI}/{uuid.uuid4().hex}", storage_options=options)
     old = logs.create_topic("fruit")
     old.alter_config({"segment.bytes": "4MiB"})
     logs.delete_topic("fruit")

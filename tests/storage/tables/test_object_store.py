@@ -12,7 +12,7 @@ from lastword.compaction.errors import CommitStateUnknown
 from lastword.storage.tables.table import MaterializedTable
 from lastword.storage.tables.table_options import TableOptions
 from tests.failing_store import FailingStore
-from tests.s3_server import running_store, storage_options_of
+from tests.object_store import URI, running_store, storage_options_of
 from tests.storage.tables.kept import Kept, rows_of
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def server() -> Iterator[tuple[str, FailingStore]]:
 def test_a_step_is_taken_once_whatever_a_store_says(tmp_path: Path, server: tuple[str, FailingStore], *, vectors: bool) -> None:
     """Its first or a later request fails, is done and fails, or is told to come again."""
     endpoint, proxy = server
-    location = f"s3://bucket/{tmp_path.name}"
+    location = f"{URI}/{tmp_path.name}"
     sound, options = storage_options_of(endpoint), TableOptions(deletion_vectors=vectors)
     kept = Kept(tmp_path)
 
@@ -53,7 +53,7 @@ def test_a_step_is_taken_once_whatever_a_store_says(tmp_path: Path, server: tupl
                 number += 1
                 kept.append((number % 5, number), (100 + number, number))
                 expected |= {number % 5: number, 100 + number: number}
-                failing = engine({**sound, "AWS_ENDPOINT_URL": proxy.endpoint, "max_retries": str(number % 2 * 2)})
+                failing = engine({**storage_options_of(proxy.endpoint), "max_retries": str(number % 2 * 2)})
                 with proxy.failing(request, fault, nth), suppress(OSError, CommitStateUnknown):
                     failing.step()
                 failing.step()
