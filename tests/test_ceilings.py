@@ -36,8 +36,8 @@ CEILINGS: Final = {
 ROOMS: Final = {
     "lastword": 12702,
     "pyspark_lastword": 576,
-    "streaming": 5849,
-    "storage": 16976,
+    "streaming": 5852,
+    "storage": 16981,
     "change_data": 7376,
     "checkpoints": 215,
     "compaction": 6497,

@@ -82,6 +82,8 @@ class Written:
     letters: tuple[RowFile, ...] = ()
     refused: Mapping[str, int] = field(default_factory=dict)
     examples: Mapping[str, str] = field(default_factory=dict)
+    #: The bytes of the rows in memory, where Spark's tasks wrote them.
+    row_bytes: int = 0
     duplicates: int = 0
     late: int = 0
     #: What the rows have of each source, by scope.
@@ -115,6 +117,7 @@ class Written:
             letters=tuple(chain_of("letters")),
             refused=sum_of("refused"),
             examples=dict(ChainMap(*(dict(part.examples) for part in listed))),
+            row_bytes=sum(part.row_bytes for part in listed),
             duplicates=sum(part.duplicates for part in listed),
             late=sum(part.late for part in listed),
             sources=sum_counts(part.sources for part in listed),

@@ -101,5 +101,7 @@ class AppendStats:
     put_aside: tuple[str, int] | None = None
     #: The snapshots of sources that begin in the rows which are tried now.
     begun: tuple[NewSnapshot, ...] = ()
-    #: Whether the last DataFrame was too large to come to this process.
+    #: Whether the next DataFrame is taken to be too large to come to this process, as the last one was.
     is_large: bool = False
+    #: The bytes of the rows of the last one that was found too large when it was tried; the tasks of Spark had unequal shares of it.
+    too_large_bytes: int | None = None

@@ -6,14 +6,14 @@
 ```
 
 Both use the same functions over Arrow batches. What is small is not known beforehand: a task whose rows exceed its share says so and the
-append goes the large way, as does the next one. When another append commits first, rows in memory are numbered again; a large DataFrame
-is computed again.
+append goes the large way, as do the next ones, until tasks write rows that would have fitted. When another append commits first, rows in
+memory are numbered again; a large DataFrame is computed again.
 """
 
 from __future__ import annotations
 
 import pickle
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
@@ -111,8 +111,6 @@ class CollectLimits:
 
     #: So many bytes of rows come to this process; each task may hand over its share.
     max_collected_bytes: int = 64 * 2**20
-    #: Files of so many bytes were rows that would have come to this process.
-    small_files_bytes: int = 16 * 2**20
 
 
 #: What `DataFrameRows` takes when it is given no limits.
@@ -146,13 +144,17 @@ class DataFrameRows:
 
     def write(self, plan: AppendPlan) -> Written:
         """Write the rows here or in tasks; see `lastword.storage.append.requests.InputRows`."""
-        if self._collected is None and not self._stats.is_large:
+        stats, is_tried = self._stats, self._collected is None and not self._stats.is_large
+        if is_tried:
             self._collected = self._collect()
-            self._stats.is_large = self._collected is None
         if self._collected is not None:
             return self._collected.write(plan)
         written = self._write_in_tasks(plan)
-        self._stats.is_large = sum(file.size_bytes for file in written.files) >= self._limits.small_files_bytes
+        if is_tried:
+            stats.too_large_bytes = written.row_bytes
+        stats.is_large = written.row_bytes >= min(
+            self._limits.max_collected_bytes, stats.too_large_bytes or self._limits.max_collected_bytes
+        )
         return written
 
     def _collect(self) -> ArrowRows | None:
@@ -288,9 +290,10 @@ def _write_result(write: Callable[[], Written]) -> pa.RecordBatch:
 def _written_in_order(plan: AppendPlan, rows: Iterator[tuple[int, pa.RecordBatch]]) -> Written:
     """Write validated rows that come partition by partition; -1 is that of refused ones."""
     refusals, files = Refusals(plan), list["DataFile"]()
-    current, append, slices = -1, None, None
+    current, append, slices, row_bytes = -1, None, None, 0
     try:
         for partition, batch in rows:
+            row_bytes += batch.nbytes
             refusals.see(batch)
             if partition < 0:
                 reasons, details = batch.column(_REASON).to_pylist(), batch.column(_DETAIL).to_pylist()
@@ -306,4 +309,4 @@ def _written_in_order(plan: AppendPlan, rows: Iterator[tuple[int, pa.RecordBatch
         if slices is not None:
             slices.abandon()
         raise
-    return refusals.write_letters(files)
+    return replace(refusals.write_letters(files), row_bytes=row_bytes)

@@ -95,18 +95,33 @@ def test_the_same_rows_through_each_door_give_the_same_log(spark: SparkSession, 
     assert by_arrow == small == large
 
 
-def test_rows_that_are_too_large_to_come_here_are_written_by_tasks_and_so_are_the_next(
-    spark: SparkSession, logs: LogDir[SparkTopic]
+@pytest.mark.parametrize(
+    ("rows", "slices", "large"),
+    [
+        ([10, 5_000, 5_000, 1_000, 1_000, 10], 2, [False, True, True, False, False, False]),
+        ([1_000, 1_000, 10, 1_000, 800, 10], 1, [True, True, False, True, False, False]),
+    ],
+    ids=["more than fits", "more than the share of one task"],
+)
+def test_rows_that_are_too_large_to_come_here_are_written_by_tasks_until_they_are_fewer(
+    spark: SparkSession, logs: LogDir[SparkTopic], rows: list[int], slices: int, large: list[bool]
 ) -> None:
-    """Until they are small again."""
-    limits, stats = dataframes.CollectLimits(max_collected_bytes=40_000, small_files_bytes=15_000), AppendStats()
+    """A row takes some 200 bytes, and 300 in a task; each of two tasks may hand over 200,000. After each append: is the next one large?
+
+    ```
+     5,000 rows      too many for both                      tasks write them, and the next ones
+     1,000           do not exceed 400,000 bytes in tasks   the next ones come here
+     1,000, one task too many for the share of one          tasks write as many the next time, and not 800
+    ```
+    """
+    limits, stats = dataframes.CollectLimits(max_collected_bytes=400_000), AppendStats()
     topic, seen = logs.create_topic("fruit", partitions=2, config={"cleanup.policy": "compact"}), list[bool]()
-    for rows in (10, 5_000, 5_000, 10, 10):
-        frame = spark.range(rows).selectExpr("sha2(string(id), 256) AS key", "sha2(string(id + 1), 512) AS value")
+    for count in rows:
+        frame = spark.range(0, count, 1, slices).selectExpr("sha2(string(id), 256) AS key", "sha2(string(id + 1), 512) AS value")
         append_rows(topic.log, DataFrameRows(frame, stats, limits=limits), now_ms=5_000, stats=stats)
         seen.append(stats.is_large)
-    assert seen == [False, True, True, False, False]
-    assert topic.describe().record_count == 10_030
+    assert seen == large
+    assert topic.describe().record_count == sum(rows)
 
 
 class _Overtaken:
