@@ -34,10 +34,10 @@ CEILINGS: Final = {
 }
 #: Lines of the product by room.
 ROOMS: Final = {
-    "lastword": 12702,
+    "lastword": 12717,
     "pyspark_lastword": 576,
-    "streaming": 5852,
-    "storage": 16981,
+    "streaming": 5873,
+    "storage": 16985,
     "change_data": 7376,
     "checkpoints": 215,
     "compaction": 6497,

@@ -174,13 +174,13 @@ class SequenceChecks:
         return replace(checked, rows=rows, late=late, unknown=unknown, kept=np.zeros(len(rows), dtype=np.bool_))
 
     def _out_of_order(self, rows: pa.RecordBatch) -> Mask:
-        """Tell which rows are not in order or have the key of such a row: what becomes of them depends on no other row.
+        """Tell which rows are not in order or have the key of such a row: whether they are late depends on no row beside them.
 
         Where the rows name their source it may depend on rows of other keys, too, so these are all rows.
         """
         alike = commits_of_one_scope(rows.column("source_sequence")) if len(rows) else None
         scope, commits = alike or (NO_SCOPE, rows.column("source_sequence"))
-        if scope:
+        if scope or scope in self._bounds.retired:
             return np.ones(len(rows), dtype=np.bool_)
         ranked, known = ranks(commits), max(self._bounds.highest_of(scope), self._removed.get(scope, ""), self._highest.get(scope, ""))
         is_behind = pc.or_(pc.less(commits, known), pc.less_equal(commits, self._bounds.passed_of(scope)))

@@ -1,4 +1,4 @@
-"""The jars beside pyspark's own: resolved into a folder when they are first needed, then handed to Spark by `spark.jars`.
+"""The jars beside pyspark's own: resolved into a folder when they are first needed, then given to Spark by `lastword.spark.session`.
 
 `jars.lock` beside this module names every jar by its Maven coordinate and its sha256; nothing else decides what is loaded. It
 has a set for each release of Spark (4.0, 4.1, 4.2); the pyspark that is installed says which. Dependencies of dependencies are not

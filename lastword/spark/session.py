@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -59,6 +60,7 @@ SETTINGS: Final[dict[str, str]] = {
     "spark.scheduler.allocation.file": f"file://{Path(__file__).resolve().with_name('fairscheduler.xml')}",
 }
 S3_SETTINGS: Final = "spark.hadoop.fs.s3a."
+_CLASS_PATH: Final = "spark.driver.extraClassPath"
 #: A class of each group of jars.
 _CLASSES: Final = {"spark": "io.delta.sql.DeltaSparkSessionExtension", "s3": "org.apache.hadoop.fs.s3a.S3AFileSystem"}
 _LOCAL: Final[dict[str, str]] = {
@@ -100,9 +102,8 @@ def spark_session(app_name: str = "lastword", master: str | None = None, setting
     local = _LOCAL if chosen.startswith("local") else {}
     clustered = is_cluster(chosen)
     jars = _jars(paths, settings or {}, clustered=clustered)
-    session = starting.start_session(
-        app_name, chosen, {**SETTINGS, **local, **(settings or {}), **jars}, [_CLASSES[group] for group in groups]
-    )
+    given = {**SETTINGS, **local, **(settings or {}), **jars}
+    session = starting.start_session(app_name, chosen, given, [_CLASSES[group] for group in groups], paths)
     if clustered:
         _give_code(session)
     # Spark looks for data sources in Python by a shell command that does not quote the path; one that it finds is not given the code.
@@ -114,15 +115,26 @@ def spark_session(app_name: str = "lastword", master: str | None = None, setting
 
 
 def _jars(paths: Iterable[Path], settings: Mapping[str, str], *, clustered: bool) -> dict[str, str]:
-    """Return the setting by which Spark gets our jars, and those that the settings name under the same key.
+    """Return the setting by which Spark gets our jars, and those that `settings` name under the same key.
 
     A local Spark has them on its class path and copies none. It copies `spark.jars` to a temporary folder, where they stay when it is
-    killed: 700 MB with those of S3. Executors on a cluster fetch `spark.jars` from the driver.
+    killed: 700 MB with those of S3. Executors on a cluster fetch `spark.jars` from the driver. A class path that Spark has from elsewhere
+    stays what it is, and a path with a colon cannot be on one.
     """
-    key, separator, texts = "spark.driver.extraClassPath", os.pathsep, [str(path) for path in paths]
-    if clustered:
+    key, separator, texts = _CLASS_PATH, os.pathsep, [str(path) for path in paths]
+    if clustered or _has_class_path() or any(os.pathsep in text for text in texts):
         key, separator, texts = "spark.jars", ",", [path.as_uri() for path in paths]
     return {key: separator.join([*texts, *filter(None, [settings.get(key)])])}
+
+
+def _has_class_path() -> bool:
+    """Tell whether spark-defaults.conf or $PYSPARK_SUBMIT_ARGS name a class path of the driver."""
+    home = os.environ.get("SPARK_HOME")
+    folder = os.environ.get("SPARK_CONF_DIR") or (home and f"{home}/conf")
+    file = Path(folder or ".", "spark-defaults.conf")
+    defaults = file.read_text(encoding="utf-8", errors="replace") if folder and file.is_file() else ""
+    given = os.environ.get("PYSPARK_SUBMIT_ARGS", "")
+    return _CLASS_PATH in given or "--driver-class-path" in given or re.search(rf"^\s*{_CLASS_PATH}\b", defaults, re.MULTILINE) is not None
 
 
 def without_query_contexts() -> None:

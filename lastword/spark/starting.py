@@ -15,6 +15,7 @@ from lastword.compaction.secrets import HIDDEN, is_secret
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
 _JVM_ENDED: Final = "JAVA_GATEWAY_EXITED"
 
@@ -30,18 +31,20 @@ def running_session() -> SparkSession | None:
     return session if _active_context() is not None else None
 
 
-def _missing_jars(session: SparkSession, classes: Sequence[str]) -> str:
-    """Return what is wrong with a JVM that lacks any of these classes; nothing if it has them all."""
+def _missing_jars(session: SparkSession, classes: Sequence[str], jars: Sequence[Path]) -> str:
+    """Return what is wrong with a JVM that lacks any of these classes, which are in these jars; nothing if it has them all."""
     jvm: Any = session.sparkContext._jvm  # noqa: SLF001  no public name has it
     missing = ", ".join(name for name in classes if not jvm.org.apache.spark.util.Utils.classIsLoadable(name))
     return missing and (
-        f"the JVM that this process has already was started without the jars of {missing}. Start a new process; with spark-submit, name "
-        f"the jars of `python -m lastword.spark.jars` by --jars."
+        f"the JVM of this process has no {missing}. If it was started before, start a new process; with spark-submit give it "
+        f"--jars {','.join(map(str, jars))}"
     )
 
 
-def start_session(app_name: str, master: str, settings: Mapping[str, str], classes: Sequence[str]) -> SparkSession:
-    """Start a session whose JVM has these classes. Raises `UserError` with the reason if Spark does not; its context is stopped then.
+def start_session(app_name: str, master: str, settings: Mapping[str, str], classes: Sequence[str], jars: Sequence[Path]) -> SparkSession:
+    """Start a session whose JVM has these classes of these jars. Raises `UserError` with the reason if Spark does not.
+
+    Its context is stopped then, if there was none before.
 
     The jars of a JVM are those of its launch: one that this process had before, of a stopped session or of spark-submit, may lack them.
     """
@@ -61,7 +64,7 @@ def start_session(app_name: str, master: str, settings: Mapping[str, str], class
     except (Py4JError, OSError) as error:
         reason = f"{said_by_spark(error)} (SPARK_HOME and JAVA_HOME say which Spark and which Java)"
     else:
-        reason = _missing_jars(session, classes)
+        reason = _missing_jars(session, classes, jars)
         if not reason:
             return session
     context = _active_context()

@@ -101,7 +101,9 @@ class AppendStats:
     put_aside: tuple[str, int] | None = None
     #: The snapshots of sources that begin in the rows which are tried now.
     begun: tuple[NewSnapshot, ...] = ()
-    #: Whether the next DataFrame is taken to be too large to come to this process, as the last one was.
+    #: Whether Spark's tasks write the next DataFrame, without a try to collect it.
     is_large: bool = False
-    #: The bytes of the rows of the last one that was found too large when it was tried; the tasks of Spark had unequal shares of it.
-    too_large_bytes: int | None = None
+    #: How often in a row a DataFrame could not be collected that would have fitted, because the rows of one task were too many.
+    skewed: int = 0
+    #: How many DataFrames the tasks write before the next one is collected again.
+    left_to_tasks: int = 0

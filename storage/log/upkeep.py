@@ -5,7 +5,7 @@
 | files that left the log | max(file.delete.delay.ms, 24 h), what readers pin; 7 days at the most | lite VACUUM, which lists no files |
 | files that no commit ever named (a crash left them) | as long | full VACUUM, once a day |
 | Delta log of the log | 7 days | clean-up at each Delta log checkpoint of the service (`lastword.storage.files.schema.log_properties`) |
-| … its checkpoints | the newest ten; the first of each 1,000 commits as long as the commits | deleted after every 1,000 commits |
+| … its checkpoints | the newest ten, and as long as the commits the first of each 1,000 | deleted when the service writes one |
 | dead letters | `dead.letter.retention.ms` | a commit that takes them out of the table, then VACUUM |
 | ledger | what still holds, and 7 days | rewritten when it has many files |
 | … `transactional.id`s that write no more | `transactional.id.expiration.ms` | left out then |
@@ -13,7 +13,8 @@
 | query checkpoints | the last 100 micro-batches | Spark (`spark.sql.streaming.minBatchesToRetain`) |
 | … of a source of files | the name of every file ever read | not removed: the source's `FileListing` needs them, some 150 B each |
 
-Older table versions than 7 days cannot be read, whatever files are there: their commits are gone. So nothing is kept longer for them.
+Table versions older than 7 days, and than the checkpoint before that, cannot be read, whatever files are there: their commits are gone. So
+nothing is kept longer for them.
 Nothing here runs a Spark job.
 """
 
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from pyarrow import fs
@@ -74,25 +76,25 @@ def checkpoint(log: TopicLog, *, limits: UpkeepLimits = UPKEEP_LIMITS) -> int:
     with storage_faults(log.paths.log):
         flush_delta_log(log.paths.log, since_version=version)
         table.cleanup_metadata()
-    if newest // limits.checkpoint_spacing != version // limits.checkpoint_spacing:
-        _thin_checkpoints(log, limits)
+    _thin_checkpoints(log, limits)
     return version
 
 
 def _thin_checkpoints(log: TopicLog, limits: UpkeepLimits) -> None:
     """Delete the checkpoints of the Delta log, except the newest ones and the first of each `limits.checkpoint_spacing` commits.
 
-    Each lists every file that left the log in the last 7 days. The first of all stays: the commits that are left go on from it. A table
-    version of the past is read from the checkpoint before it, and at most `checkpoint_spacing` commits more than when all were there.
+    Each lists every file that left the log in the last 7 days. The oldest one stays: the commits that are left can only be read from it. A
+    table version of the past is read from the checkpoint before it, and at most `checkpoint_spacing` commits more than when all were there.
     """
     files = filesystem_of(log.paths.log, log.storage_options)
     with storage_faults(log.paths.log):
         names = [file.base_name for file in files.get_file_info(fs.FileSelector("_delta_log"))]
         versions = sorted(int(match[1]) for name in names if (match := _CHECKPOINT.fullmatch(name)))
         first = {version // limits.checkpoint_spacing: version for version in reversed(versions)}
-        for version in versions[: -limits.kept_checkpoints]:
+        for version in versions[: max(0, len(versions) - limits.kept_checkpoints)]:
             if first[version // limits.checkpoint_spacing] != version:
-                files.delete_file(f"_delta_log/{version:020}.checkpoint.parquet")
+                with suppress(FileNotFoundError):  # another process deletes them, too
+                    files.delete_file(f"_delta_log/{version:020}.checkpoint.parquet")
 
 
 def _newest_checkpoint(log: TopicLog) -> int:

@@ -6,8 +6,8 @@
 ```
 
 Both use the same functions over Arrow batches. What is small is not known beforehand: a task whose rows exceed its share says so and the
-append goes the large way, as do the next ones, until tasks write rows that would have fitted. When another append commits first, rows in
-memory are numbered again; a large DataFrame is computed again.
+append goes the large way, as do the next ones, until tasks write rows that would have fitted (`DataFrameRows._choose_way`). When another
+append commits first, rows in memory are numbered again; a large DataFrame is computed again.
 """
 
 from __future__ import annotations
@@ -113,6 +113,7 @@ class CollectLimits:
     max_collected_bytes: int = 64 * 2**20
 
 
+_MOST_SKEWED: Final = 6
 #: What `DataFrameRows` takes when it is given no limits.
 DEFAULT_LIMITS: Final = CollectLimits()
 
@@ -144,27 +145,47 @@ class DataFrameRows:
 
     def write(self, plan: AppendPlan) -> Written:
         """Write the rows here or in tasks; see `lastword.storage.append.requests.InputRows`."""
-        stats, is_tried = self._stats, self._collected is None and not self._stats.is_large
+        is_tried = self._collected is None and not self._stats.is_large
         if is_tried:
             self._collected = self._collect()
         if self._collected is not None:
+            self._stats.skewed = 0
             return self._collected.write(plan)
         written = self._write_in_tasks(plan)
-        if is_tried:
-            stats.too_large_bytes = written.row_bytes
-        stats.is_large = written.row_bytes >= min(
-            self._limits.max_collected_bytes, stats.too_large_bytes or self._limits.max_collected_bytes
-        )
+        self._choose_way(written.row_bytes, is_tried=is_tried)
         return written
+
+    def _choose_way(self, row_bytes: int, *, is_tried: bool) -> None:
+        """Decide whether the next rows are collected, if tasks wrote so many bytes of these; `is_tried`: they could not be collected.
+
+        Rows that fit into the share of one task always can. Where tasks had unequal shares the next try is after 2, 4, 8 … 64 appends.
+        """
+        stats, fits = self._stats, row_bytes < self._limits.max_collected_bytes
+        if row_bytes < self._share_bytes:
+            stats.left_to_tasks = 0
+        elif fits and is_tried:
+            stats.skewed = min(stats.skewed + 1, _MOST_SKEWED)
+            stats.left_to_tasks = 2**stats.skewed
+        elif fits:
+            stats.left_to_tasks = max(0, stats.left_to_tasks - 1)
+        stats.is_large = not fits or stats.left_to_tasks > 0
 
     def _collect(self) -> ArrowRows | None:
         """Return the rows, in no order; None when they are too many bytes."""
-        tasks = max(1, self._rows.sparkSession.sparkContext.defaultParallelism)
         rows = self._add_positions()
         nullable = T.StructType([T.StructField(field.name, field.dataType) for field in rows.schema.fields])
-        handed = rows.coalesce(tasks).mapInArrow(_hand_over(self._limits.max_collected_bytes // tasks), nullable).toArrow()
+        handed = rows.coalesce(self._tasks).mapInArrow(_hand_over(self._share_bytes), nullable).toArrow()
         is_whole = not len(handed) or pc.min(handed.column(_POSITION)).as_py() >= 0
         return ArrowRows(handed, self.policy) if is_whole else None
+
+    @property
+    def _tasks(self) -> int:
+        return max(1, self._rows.sparkSession.sparkContext.defaultParallelism)
+
+    @property
+    def _share_bytes(self) -> int:
+        """How many bytes of rows one of the tasks may hand over."""
+        return self._limits.max_collected_bytes // self._tasks
 
     def _names(self) -> list[str]:
         return [name for name in self._rows.columns if name not in IGNORED_COLUMNS]

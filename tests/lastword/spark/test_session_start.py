@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lastword.spark.jars import resolve
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -101,8 +103,25 @@ def test_a_jvm_that_was_started_without_our_jars_is_refused(tmp_path: Path) -> N
     done = _run(tmp_path, _SECOND_OF_A_JVM)
 
     assert done.returncode == 0, done.stderr
-    assert "io.delta.sql.DeltaSparkSessionExtension. Start a new process" in done.stdout
+    assert "the JVM of this process has no io.delta.sql.DeltaSparkSessionExtension. If it was started before, start a new" in done.stdout
+    assert all(path in done.stdout for path in map(str, resolve()))
     assert done.stdout.splitlines()[-1] == "None"
+
+
+@pytest.mark.parametrize("named_by", ["spark-defaults.conf", "PYSPARK_SUBMIT_ARGS"])
+def test_a_class_path_that_spark_has_from_elsewhere_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named_by: str) -> None:
+    """Delta's jars are there beside it."""
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "theirs.txt").write_text("theirs", encoding="utf-8")
+    if named_by == "PYSPARK_SUBMIT_ARGS":
+        monkeypatch.setenv(named_by, f"--driver-class-path {tmp_path}/theirs pyspark-shell")
+    else:
+        (tmp_path / named_by).write_text(f"spark.driver.extraClassPath {tmp_path}/theirs\n", encoding="utf-8")
+        monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    done = _run(tmp_path, _WITH_JARS.format(setting="spark.app.name", name="theirs.txt"), "name")
+
+    assert done.returncode == 0, done.stderr
+    assert "theirs.txt" in done.stdout
 
 
 @pytest.mark.parametrize("setting", ["spark.jars", "spark.driver.extraClassPath"])

@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from lastword import LogDir, clock
 from lastword.storage.ledger.decisions import Decision, Kind
-from lastword.storage.log.limits import UpkeepLimits
+from lastword.storage.log.limits import LogLimits, UpkeepLimits
 from lastword.storage.log.upkeep import checkpoint, vacuum
 from tests.pictures import HOUR_MS
 
@@ -40,24 +40,27 @@ def test_of_old_checkpoints_the_first_of_each_thousand_commits_stays(tmp_path: P
     """With one checkpoint in two commits, the first of ten kept, and the newest two: every table version can be read as before.
 
     ```
-     commits                 0 1 2 3 4 5 6 7 8 9 10 … 19 20 21 22 23 24
-     checkpoints               ▲   ▲   ▲   ▲   ▲  …  ▲     ▲     ▲
-     after those of 11 and 21  ▲                  11 …  19    21    23
+     written by an append     5     10    15    20       each 500th commit, when no limits are given
+     by the service         1 3   7 9  12 14  17 19  22 24     two commits after the last one
+     left at 24             1       10             20 22 24
     ```
     """
     topic = LogDir(tmp_path).create_topic("fruit")
+    topic.log.limits = LogLimits(checkpoint_commits=5)
     limits = UpkeepLimits(checkpoint_commits=2, checkpoint_spacing=10, kept_checkpoints=2)
     kept = dict[int, list[int]]()
     for number in range(24):
         topic.append([{"key": "a", "value": str(number)}])
-        kept[checkpoint(topic.log, limits=limits)] = _checkpoints(topic.log)
-    assert [kept[version] for version in (1, 9, 11, 19, 21, 23)] == [
+        newest = checkpoint(topic.log, limits=limits)
+        kept[newest] = _checkpoints(topic.log)
+    assert [kept[version] for version in (1, 3, 7, 9, 12, 19, 24)] == [
         [1],
-        [1, 3, 5, 7, 9],
-        [1, 9, 11],
-        [1, 9, 11, 13, 15, 17, 19],
-        [1, 11, 19, 21],
-        [1, 11, 19, 21, 23],
+        [1, 3],
+        [1, 5, 7],
+        [1, 7, 9],
+        [1, 10, 12],
+        [1, 10, 17, 19],
+        [1, 10, 20, 22, 24],
     ]
     for version in range(25):
         assert DeltaTable(topic.log.paths.log, version=version).to_pyarrow_table(columns=["offset"]).num_rows == version

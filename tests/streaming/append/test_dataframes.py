@@ -99,7 +99,7 @@ def test_the_same_rows_through_each_door_give_the_same_log(spark: SparkSession, 
     ("rows", "slices", "large"),
     [
         ([10, 5_000, 5_000, 1_000, 1_000, 10], 2, [False, True, True, False, False, False]),
-        ([1_000, 1_000, 10, 1_000, 800, 10], 1, [True, True, False, True, False, False]),
+        ([1_000, 1_000, 1_000, 1_000, 1_000, 10, 10], 1, [True, True, False, True, True, False, False]),
     ],
     ids=["more than fits", "more than the share of one task"],
 )
@@ -111,7 +111,8 @@ def test_rows_that_are_too_large_to_come_here_are_written_by_tasks_until_they_ar
     ```
      5,000 rows      too many for both                      tasks write them, and the next ones
      1,000           do not exceed 400,000 bytes in tasks   the next ones come here
-     1,000, one task too many for the share of one          tasks write as many the next time, and not 800
+     1,000, one task too many for the share of one          tasks write the next two, then it is tried again, then they write four
+     10              fit into the share of one              the next ones come here
     ```
     """
     limits, stats = dataframes.CollectLimits(max_collected_bytes=400_000), AppendStats()
