@@ -7,7 +7,8 @@ AZURITE = azurite@3.37.0
 UV_VERSION = 0.13.8
 # Two processes share the files, in the order of tests/conftest.py: each has a Spark session, and none starts its longest file last.
 WHOLE = --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 25
-ON_S3 = tests/test_service_on_s3.py tests/test_storm_on_s3.py "tests/test_cluster.py::test_the_service_does_the_demo_on_a_standalone_master_with_two_workers[S3]" \
+ON_S3 = tests/test_service_on_s3.py tests/test_storm_on_s3.py tests/test_compose_on_hosts.py \
+	"tests/test_cluster.py::test_the_service_does_the_demo_on_a_standalone_master_with_two_workers[S3]" \
 	tests/test_failing_store.py tests/storage/delta/test_put.py \
 	tests/storage/ledger/test_object_store.py tests/storage/tables/test_object_store.py tests/storage/append/test_key_lookup.py \
 	tests/lastword/status/test_samples.py tests/test_several_processes.py::test_a_storm_on_an_object_store

@@ -85,6 +85,15 @@ def test_the_top_of_the_checkout_has_what_it_is_known_to_have() -> None:
     assert folders == {".ci", "benchmarks", "conf", "docs", "examples", "tests", "tools", *PACKAGES}
 
 
+def test_make_s3_runs_every_test_that_needs_a_real_s3_server() -> None:
+    """A file with the mark `s3` is named by the target, as no other target runs these tests."""
+    listed = re.search(r"^ON_S3 = ((?:.*\\\n)*.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert listed
+    mark = "mark." + "s3"
+    marked = {str(file.relative_to(ROOT)) for file in (ROOT / "tests").rglob("test_*.py") if mark in file.read_text(encoding="utf-8")}
+    assert {name for name in marked if name not in listed[1]} == set()
+
+
 def test_no_file_names_the_host_of_a_registry() -> None:
     """Not even in a lock file: packages come from wherever the environment says."""
     hosts = re.compile("|".join(rf"(?<![\w-]){re.escape(host)}" for host in REGISTRY_HOSTS))
