@@ -58,8 +58,8 @@ def _measure(thing: Callable[[], Any]) -> tuple[str, Any]:
     return f"{time.perf_counter() - begun:.2f} s", result
 
 
-def _with_peak(found: dict[str, str]) -> dict[str, str]:
-    return {**found, "peak of the process": f"{resident_mib():.0f} MiB"}
+def _add_peak(figures: dict[str, str]) -> dict[str, str]:
+    return {**figures, "peak of the process": f"{resident_mib():.0f} MiB"}
 
 
 def _pairs(keys: np.ndarray[Any, Any], number: int) -> pa.Table:
@@ -143,7 +143,7 @@ def _measure_partitions(folder: str, count: int) -> dict[str, str]:
     found["latest()"], latest = _measure(topic.latest)
     found["describe()"] = _measure(topic.describe)[0]
     assert len(latest) == count * 10  # noqa: S101
-    return _with_peak(found)
+    return _add_peak(found)
 
 
 def _make_records(folder: str, count: int) -> dict[str, str]:
@@ -207,7 +207,7 @@ def _measure_week(folder: str, count: int) -> dict[str, str]:
         "an append in the first tenth, and in the last": f"{first * 1000:.1f} ms, {last * 1000:.1f} ms",
         "all appends": f"{sum(seconds):.0f} s",
     }
-    return _with_peak(found)
+    return _add_peak(found)
 
 
 if __name__ == "__main__":

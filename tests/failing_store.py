@@ -25,6 +25,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tenacity import Retrying, stop_after_delay, wait_fixed
 
+from tests.processes import free_port
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -157,9 +159,7 @@ class FailingStore:
 
     def __init__(self, endpoint: str) -> None:
         """Start it."""
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self._port = free.getsockname()[1]
+        self._port = free_port()
         command = [sys.executable, "-m", "tests.failing_store", urllib.parse.urlsplit(endpoint).netloc, str(self._port)]
         self._process = subprocess.Popen(command, env={name: value for name, value in os.environ.items() if name != "LD_PRELOAD"})  # noqa: S603
         self.endpoint = f"http://127.0.0.1:{self._port}"

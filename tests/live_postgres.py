@@ -17,12 +17,13 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
+
+from tests.processes import free_port
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -108,9 +109,7 @@ class Postgres:
     def _start(self) -> None:
         if self._user is not None:
             shutil.chown(self._folder, self._user)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = int(free.getsockname()[1])
+        self.port = free_port()
         data, log = self._folder / "data", self._folder / "log"
         with log.open("wb") as output:
             made = self._popen("initdb", "-D", str(data), "-U", _USER, "-A", "trust", "-E", "UTF8", "--locale=C", "-N", output=output)

@@ -9,7 +9,6 @@ import base64
 import hashlib
 import hmac
 import os
-import socket
 import subprocess
 import urllib.request
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from tenacity import Retrying, stop_after_delay, wait_fixed
 
 from tests import s3_server
+from tests.processes import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,9 +51,7 @@ def running_store() -> Iterator[str]:
         with s3_server.running_store() as endpoint:
             yield endpoint
         return
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     # On a disk it keeps each file open that it was asked for by a client which was killed.
     command = [_AZURITE, "--silent", "--skipApiVersionCheck", "--inMemoryPersistence", "--blobPort", str(port)]
     azurite = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603  it is named by the tests

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -15,6 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tenacity import Retrying, stop_after_delay, wait_fixed
+
+from tests.processes import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,9 +59,7 @@ class S3Server:
     def __init__(self, folder: Path) -> None:
         """Start it, with its buckets in a folder, and wait until it answers."""
         self._program, self._folder = os.environ.get("LASTWORD_S3_SERVER"), folder
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self._port = free.getsockname()[1]
+        self._port = free_port()
         self.endpoint = f"http://127.0.0.1:{self._port}"
         (folder / "buckets" / BUCKET).mkdir(parents=True)
         self.start()

@@ -10,7 +10,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -29,7 +28,7 @@ from tests.airports import AIRPORTS, CHANGES, check_airports
 from tests.distributions import needed
 from tests.hosts import Host, Network, network
 from tests.jvms import SPARK_ARCHIVE, jvm_options
-from tests.processes import ROOT, running
+from tests.processes import ROOT, free_port, running
 from tests.s3_server import BUCKET, running_store, spark_settings_of, storage_options_of
 from tests.scraped import samples
 from tests.waiting import PATIENCE_SECONDS, until
@@ -59,12 +58,6 @@ _LOSES_HOSTS: Final = {
     "spark.executor.heartbeatInterval": "2s",
 }
 _MASTER_LOSES_HOSTS: Final = ("env", "SPARK_DAEMON_JAVA_OPTS=-Dspark.worker.timeout=20")
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 def _executors_python(folder: Path) -> str:
@@ -143,7 +136,7 @@ def _demo(tmp_path: Path, place: str, endpoint: str, hosts: Network | None) -> N
     options = storage_options_of(endpoint) if endpoint else {}
     more = (spark_settings_of(endpoint) if endpoint else {}) | (_LOSES_HOSTS if hosts else {})
     spark = [*(_MASTER_LOSES_HOSTS if hosts else ()), str(Path(pyspark.__file__).parent / "bin" / "spark-class")]
-    port, ui, http = _free_port(), _free_port(), _free_port()
+    port, ui, http = free_port(), free_port(), free_port()
 
     def somewhere() -> Host:
         """Return a host to run a process on: a new one, or this machine."""

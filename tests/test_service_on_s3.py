@@ -7,7 +7,6 @@ import json
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -23,7 +22,7 @@ from lastword import LogDir
 from lastword.storage.files.paths import filesystem_of
 from tests.airports import AIRPORTS, CHANGES, check_airports
 from tests.failing_store import ANY, FAULTS, LATE, FailingStore
-from tests.processes import ROOT, running
+from tests.processes import ROOT, free_port, running
 from tests.s3_server import BUCKET, running_store, spark_settings_of, storage_options_of
 from tests.test_model_equality import seed_of_this_run
 from tests.waiting import PATIENCE_SECONDS, until
@@ -63,9 +62,7 @@ class _Served:
             with files.open_output_stream(f"incoming/{path.name}", compression=None) as file:
                 file.write(path.read_bytes())
             time.sleep(0.01)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         settings = "\n".join(f'"{name}" = "{value}"' for name, value in spark_settings_of(self.endpoint).items())
         self.config = self.folder / "lastword.toml"
         place = self.place

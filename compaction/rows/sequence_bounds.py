@@ -1,4 +1,4 @@
-"""What a log knows of the source sequences of a partition before an append, without a look at its records."""
+"""The source sequences of a partition that a log knows without reading its records; appends compare their rows with them first."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from lastword.compaction.order.source_positions import UNNAMED_BELOW, SourcePosi
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: Above each order.
+#: A text that sorts after every order.
 _ABOVE_ALL: Final = "~"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequenceBounds:
-    """What is known of the source sequences of one partition.
+    """The source sequences of a partition, as far as the files' metadata and the ledger know them.
 
     `highest` are the highest in its files, by scope. `removed` are the highest orders of the removed deletions, by scope and Kafka's
     partition. `truncated` are the positions of TRUNCATEs, by scope and table. `floors` are the orders that changes of PostgreSQL have at
@@ -30,20 +30,20 @@ class SequenceBounds:
     retired: frozenset[str] = frozenset()
 
     def highest_of(self, scope: str) -> str:
-        """Return the highest order of a scope; one above all where a file of an older version may have it and does not say so."""
+        """Return the highest order of a scope. It is above every order if a file written by an older version may hold the scope unnamed."""
         below = self.highest.get(UNNAMED_BELOW, "")
         if scope < below and scope_of(below) != scope:
             return _ABOVE_ALL
         return SourcePosition.of(self.highest.get(scope, "")).commit
 
-    def removed_by_scope(self) -> dict[str, str]:
-        """Return the highest order of the removed deletions of each scope, from whichever of Kafka's partitions."""
+    def highest_removed_by_scope(self) -> dict[str, str]:
+        """Return by scope the highest order of a deletion that cleaning has removed, over all of Kafka's partitions."""
         removed: dict[str, str] = {}
         for (scope, _), commit in self.removed.items():
             removed[scope] = max(commit, removed.get(scope, ""))
         return removed
 
-    def passed_of(self, scope: str) -> str:
-        """Return the order above which every row of a scope is newer than all TRUNCATEs; empty where there is none."""
+    def last_truncate_of(self, scope: str) -> str:
+        """Return the highest order of a TRUNCATE in a scope, of any table, which rows above it all follow; empty if there is none."""
         ends = [SourcePosition.of(text) for (name, _), text in self.truncated.items() if name == scope]
         return max((text for end in ends for text in (end.commit, end.in_table)), default="")

@@ -120,7 +120,7 @@ class SequenceChecks:
 
     def __init__(self, bounds: SequenceBounds, newest: NewestSequences) -> None:
         """Begin with what the log knows of the partition."""
-        self._bounds, self._newest, self._removed = bounds, newest, bounds.removed_by_scope()
+        self._bounds, self._newest, self._removed = bounds, newest, bounds.highest_removed_by_scope()
         #: Keys, scopes, orders and sequences of the rows that were taken: the scope of all of them, or one for each (`_taken_of`).
         self._taken: list[tuple[pa.Array, str | pl.Series, pa.Array, pa.Array]] = []
         #: The highest order of them, by scope.
@@ -147,11 +147,14 @@ class SequenceChecks:
         """Remember the orders that changes get which committed before a snapshot; `commits` are those of the snapshots' rows."""
         self._shared.update(f"{commit.removesuffix(SNAPSHOT)}{CHANGE}" for commit in commits.unique())
 
+    def _highest_known(self, scope: str) -> str:
+        """Return the highest order of a scope in the log, among the removed deletions, and in this append so far."""
+        return max(self._bounds.highest_of(scope), self._removed.get(scope, ""), self._highest.get(scope, ""))
+
     def _are_in_order(self, scope: str, commits: pa.Array) -> bool:
         """Tell whether the orders of some rows of a scope ascend, and are above all that is known."""
-        begins, passed = commits[0].as_py(), self._bounds.passed_of(scope)
-        known = (self._bounds.highest_of(scope), self._removed.get(scope, ""), self._highest.get(scope, ""))
-        if scope in self._bounds.retired or begins < max(known):
+        begins, passed = commits[0].as_py(), self._bounds.last_truncate_of(scope)
+        if scope in self._bounds.retired or begins < self._highest_known(scope):
             return False
         return not (passed and begins <= passed) and (len(commits) == 1 or pc.all(pc.greater_equal(commits[1:], commits[:-1])).as_py())
 
@@ -165,7 +168,7 @@ class SequenceChecks:
         in_order = self.take_if_in_order(rows)
         if in_order is not None:
             return in_order
-        some = self._out_of_order(rows)
+        some = self._find_out_of_order(rows)
         if 2 * some.sum() > len(rows):
             return self._take_any(rows)
         self.take_if_in_order(rows.filter(pa.array(~some)))
@@ -173,8 +176,8 @@ class SequenceChecks:
         late[some], unknown[some] = checked.late, checked.unknown
         return replace(checked, rows=rows, late=late, unknown=unknown, kept=np.zeros(len(rows), dtype=np.bool_))
 
-    def _out_of_order(self, rows: pa.RecordBatch) -> Mask:
-        """Tell which rows are not in order or have the key of such a row: whether they are late depends on no row beside them.
+    def _find_out_of_order(self, rows: pa.RecordBatch) -> Mask:
+        """Return a mask of the rows that are out of order, and of all rows with their keys: no other row decides whether these are late.
 
         Where the rows name their source it may depend on rows of other keys, too, so these are all rows.
         """
@@ -182,8 +185,8 @@ class SequenceChecks:
         scope, commits = alike or (NO_SCOPE, rows.column("source_sequence"))
         if scope or scope in self._bounds.retired:
             return np.ones(len(rows), dtype=np.bool_)
-        ranked, known = ranks(commits), max(self._bounds.highest_of(scope), self._removed.get(scope, ""), self._highest.get(scope, ""))
-        is_behind = pc.or_(pc.less(commits, known), pc.less_equal(commits, self._bounds.passed_of(scope)))
+        ranked = ranks(commits)
+        is_behind = pc.or_(pc.less(commits, self._highest_known(scope)), pc.less_equal(commits, self._bounds.last_truncate_of(scope)))
         is_behind = pc.or_(is_behind, pa.array(ranked < np.maximum.accumulate(ranked)))
         return np.asarray(pc.is_in(rows.column("key"), value_set=rows.column("key").filter(is_behind)))
 

@@ -73,7 +73,7 @@ class _LazyCommands(dict[str, Any]):
     """A dict of the commands by name that imports a command when it is looked up."""
 
     def __init__(self) -> None:
-        """Begin with the names of all commands, none of them imported."""
+        """Begin with the names of all commands; none is imported yet."""
         super().__init__(dict.fromkeys(_MODULES))
 
     def __getitem__(self, name: str) -> Any:

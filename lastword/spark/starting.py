@@ -31,8 +31,8 @@ def running_session() -> SparkSession | None:
     return session if _active_context() is not None else None
 
 
-def _missing_jars(session: SparkSession, classes: Sequence[str], jars: Sequence[Path]) -> str:
-    """Return what is wrong with a JVM that lacks any of these classes, which are in these jars; nothing if it has them all."""
+def _describe_missing_jars(session: SparkSession, classes: Sequence[str], jars: Sequence[Path]) -> str:
+    """Return an error message if the JVM of a session cannot load some of these classes, which these jars hold; else an empty text."""
     jvm: Any = session.sparkContext._jvm  # noqa: SLF001  no public name has it
     missing = ", ".join(name for name in classes if not jvm.org.apache.spark.util.Utils.classIsLoadable(name))
     return missing and (
@@ -44,9 +44,8 @@ def _missing_jars(session: SparkSession, classes: Sequence[str], jars: Sequence[
 def start_session(app_name: str, master: str, settings: Mapping[str, str], classes: Sequence[str], jars: Sequence[Path]) -> SparkSession:
     """Start a session whose JVM has these classes of these jars. Raises `UserError` with the reason if Spark does not.
 
-    Its context is stopped then, if there was none before.
-
-    The jars of a JVM are those of its launch: one that this process had before, of a stopped session or of spark-submit, may lack them.
+    Its context is stopped then, if there was none before. The jars of a JVM are those of its launch: one that this process had before, of a
+    stopped session or of spark-submit, may lack them.
     """
     had_context = _active_context() is not None
     try:
@@ -64,18 +63,19 @@ def start_session(app_name: str, master: str, settings: Mapping[str, str], class
     except (Py4JError, OSError) as error:
         reason = f"{said_by_spark(error)} (SPARK_HOME and JAVA_HOME say which Spark and which Java)"
     else:
-        reason = _missing_jars(session, classes, jars)
+        reason = _describe_missing_jars(session, classes, jars)
         if not reason:
             return session
     context = _active_context()
     if context is not None and not had_context:
         with suppress(Py4JError):
             context.stop()
-    message = f"Spark does not start: {_without_secrets(reason, settings)}"
+    message = f"Spark does not start: {_hide_secrets(reason, settings)}"
     raise UserError(message)
 
 
-def _without_secrets(text: str, settings: Mapping[str, str]) -> str:
+def _hide_secrets(text: str, settings: Mapping[str, str]) -> str:
+    """Return a text in which the values of secret settings are replaced."""
     for key, value in settings.items():
         if is_secret(key) and value:
             text = text.replace(value, HIDDEN)

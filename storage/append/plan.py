@@ -82,7 +82,7 @@ class Written:
     letters: tuple[RowFile, ...] = ()
     refused: Mapping[str, int] = field(default_factory=dict)
     examples: Mapping[str, str] = field(default_factory=dict)
-    #: The bytes of the rows in memory, where Spark's tasks wrote them.
+    #: How many bytes the rows take in memory, if Spark's tasks wrote them; else 0.
     row_bytes: int = 0
     duplicates: int = 0
     late: int = 0

@@ -25,7 +25,7 @@ class LogLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpkeepLimits:
-    """How long the upkeep of a log keeps what is no longer of use, how often it writes a checkpoint, and which of these it keeps."""
+    """How long old files and decisions of a log are kept, how often a Delta checkpoint is written, and which checkpoints are kept."""
 
     #: Files of the log stay at least so long, whatever file.delete.delay.ms says: a reader may hold a snapshot of yesterday.
     file_retention_ms: int = DAY_MS
@@ -33,7 +33,7 @@ class UpkeepLimits:
     decision_retention_ms: int = 7 * DAY_MS
     #: The service writes a checkpoint of a log's Delta log after so many commits.
     checkpoint_commits: int = 100
-    #: Of the checkpoints older than the newest `kept_checkpoints`, the first of each so many commits stays.
+    #: The newest `kept_checkpoints` are kept; of older checkpoints the first in every so many commits.
     checkpoint_spacing: int = 1_000
     kept_checkpoints: int = 10
 

@@ -63,7 +63,7 @@ def vacuum(log: TopicLog, *, now_ms: int, orphans: bool = False, limits: UpkeepL
 
 
 def checkpoint(log: TopicLog, *, limits: UpkeepLimits = UPKEEP_LIMITS) -> int:
-    """Write a checkpoint of the log's Delta log when the last one is `limits.checkpoint_commits` old; return the version of the newest.
+    """Write a Delta checkpoint if the last one is `limits.checkpoint_commits` commits old. Return the table version of the newest one.
 
     Commits older than `delta.logRetentionDuration` are removed with it, and the checkpoints between those that stay. Where no service
     runs, each 500th commit writes one (`lastword.storage.files.schema.log_properties`).

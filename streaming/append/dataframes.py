@@ -6,7 +6,7 @@
 ```
 
 Both use the same functions over Arrow batches. What is small is not known beforehand: a task whose rows exceed its share says so and the
-append goes the large way, as do the next ones, until tasks write rows that would have fitted (`DataFrameRows._choose_way`). When another
+append goes the large way, as do the next ones, until tasks write rows that would have fitted (`DataFrameRows._choose_writer`). When another
 append commits first, rows in memory are numbered again; a large DataFrame is computed again.
 """
 
@@ -152,11 +152,11 @@ class DataFrameRows:
             self._stats.skewed = 0
             return self._collected.write(plan)
         written = self._write_in_tasks(plan)
-        self._choose_way(written.row_bytes, is_tried=is_tried)
+        self._choose_writer(written.row_bytes, is_tried=is_tried)
         return written
 
-    def _choose_way(self, row_bytes: int, *, is_tried: bool) -> None:
-        """Decide whether the next rows are collected, if tasks wrote so many bytes of these; `is_tried`: they could not be collected.
+    def _choose_writer(self, row_bytes: int, *, is_tried: bool) -> None:
+        """Decide whether the driver or Spark's tasks write the next rows. Tasks wrote `row_bytes` now; `is_tried`: collecting had failed.
 
         Rows that fit into the share of one task always can. Where tasks had unequal shares the next try is after 2, 4, 8 … 64 appends.
         """
