@@ -186,20 +186,24 @@ class PartitionAppend:
         self._sequences = None
         if plan.rules.shape.has_sequences:
             self._sequences = SequenceChecks(plan.sequences[partition], plan.lookups[partition].newest)
+        self._held: list[pa.RecordBatch] = []
         self._unchanged = None
         if plan.rules.shape.has_events and plan.policy is not None:
             self._unchanged = UnchangedColumns(plan.policy, plan.lookups[partition].records)
 
-    def take_all(self, batches: Sequence[pa.RecordBatch], limits: BatchLimits) -> Iterator[SliceRows]:
-        """Yield what `take` returns of some batches; those that are not in the order of their source are joined to larger ones first."""
-        at = 0
-        while at < len(batches) and self._sequences is not None:
-            checked = self._sequences.take_if_in_order(batches[at])
-            if checked is None:
-                break
-            yield from self._take(self._in_sequence(checked))
-            at += 1
-        for rows in join_batches(batches[at:], limits):
+    def take_or_hold(self, rows: pa.RecordBatch) -> list[SliceRows]:
+        """Return what `take` does; a batch that is not in the order of its source, and each one after it, waits for `take_held`."""
+        if self._sequences is None:
+            return self.take(rows)
+        checked = None if self._held else self._sequences.take_if_in_order(rows)
+        if checked is None:
+            self._held.append(rows)
+            return []
+        return self._take(self._in_sequence(checked))
+
+    def take_held(self, limits: BatchLimits) -> Iterator[SliceRows]:
+        """Yield what `take` returns of the batches that wait, joined to larger ones: the log is asked once for the keys of each."""
+        for rows in join_batches(self._held, limits):
             yield from self.take(rows)
 
     def take(self, rows: pa.RecordBatch) -> list[SliceRows]:
@@ -375,7 +379,6 @@ class ArrowRows:
         refusals = Refusals(plan)
         appends: dict[int, PartitionAppend] = {}
         parts: dict[int, list[SliceRows]] = {}
-        held: dict[int, list[pa.RecordBatch]] = {}
         batches = self._batches(plan)
         first_rows = np.cumsum([0, *map(len, batches[:-1])]).tolist()
         for validated, divided in in_threads(lambda part: _divide(*part, plan), list(zip(batches, first_rows, strict=False))):
@@ -389,12 +392,9 @@ class ArrowRows:
             for partition, mine in divided:
                 if partition not in appends:
                     appends[partition] = PartitionAppend(plan, partition, refusals)
-                if plan.rules.shape.has_sequences:
-                    held.setdefault(partition, []).append(mine)
-                else:
-                    parts.setdefault(partition, []).extend(appends[partition].take(mine))
-        for partition, batches in held.items():
-            parts.setdefault(partition, []).extend(appends[partition].take_all(batches, self._limits))
+                parts.setdefault(partition, []).extend(appends[partition].take_or_hold(mine))
+        for partition, append in appends.items():
+            parts[partition].extend(append.take_held(self._limits))
         refusals.check()
         return refusals.write_letters(write_all(plan, parts, lambda rows: advance(rows / 2)))
 
