@@ -1,9 +1,10 @@
-"""Large numbers of topics, partitions, records and micro-batches, without a JVM: times, and the peak of memory (VmHWM) of each process.
+"""Large numbers of topics, partitions, records and micro-batches: times, and the peak of memory (VmHWM) of each process. (c) has a JVM.
 
 (a) A service with 1,000 topics of 4 partitions: until each partition was cleaned once, a round with nothing to do, and its page.
 (b) A topic of 10,000 partitions: an append that reaches each of them, the next one, a cleaning, and the latest records.
-(c) A log of 100 M records of 10 M keys: cleaning, the typed table, and the records of a few keys.
-(d) A week of micro-batches every 10 seconds, replayed by a clock that is set, with a service's upkeep: files and commits that are left.
+(c) A topic of 3,000 partitions on Spark: the same by DataFrames.
+(d) A log of 100 M records of 10 M keys: cleaning, the typed table, and the records of a few keys.
+(e) A week of micro-batches every 10 seconds, replayed by a clock that is set, with a service's upkeep: files and commits that are left.
     Delta keeps commits for seven days. VACUUM goes by the clock of the machine, so that files which left the log lie on the disk.
 """
 
@@ -26,7 +27,7 @@ import pyarrow as pa
 
 from benchmarks.measure import WHOLE, Scale, in_a_process, report
 from benchmarks.memory import resident_mib
-from lastword import LogDir
+from lastword import LogDir, spark_session
 from lastword.streaming.cleaning.scheduler import MaintenanceScheduler
 
 if TYPE_CHECKING:
@@ -40,12 +41,13 @@ _TOPICS, _IDLE_SECONDS = 1_000, 20.0
 
 
 def run(scale: Scale = WHOLE) -> None:
-    """Measure all four."""
+    """Measure all five."""
     for title, parts, count in (
         ("(a) topics of 4 partitions in a service", ("make_topics", "topics"), scale.rows(_TOPICS)),
         ("(b) partitions of a topic", ("partitions",), scale.rows(10_000)),
-        ("(c) records of a log", ("make_records", "records"), scale.rows(100_000_000)),
-        ("(d) micro-batches of 20 records, every 10 s", ("week",), scale.rows(60_480)),
+        ("(c) partitions of a topic on Spark", ("partitions_on_spark",), scale.rows(3_000)),
+        ("(d) records of a log", ("make_records", "records"), scale.rows(100_000_000)),
+        ("(e) micro-batches of 20 records, every 10 s", ("week",), scale.rows(60_480)),
     ):
         with tempfile.TemporaryDirectory() as folder:
             rows = [[*figure] for part in parts for figure in in_a_process("benchmarks.scale", part, folder, str(count)).items()]
@@ -99,14 +101,14 @@ def _measure_topics(folder: str, count: int) -> dict[str, str]:
             time.sleep(seconds)
             idle = (_processor_seconds(service.pid) - spent) / seconds
             pages = {path: _measure(functools.partial(_get, web, path))[0] for path in ("/", "/topics/topic-0003", "/metrics")}
-            peak = next(line for line in Path(f"/proc/{service.pid}/status").read_text("ascii").splitlines() if line.startswith("VmHWM"))
+            peak = _peak_mib(service.pid)
         finally:
             service.terminate()
     return {
         "from the start until each partition was cleaned": f"{cleaned:.1f} s",
         "with nothing to do": f"{idle:.0%} of a core",
         **{f"page {path}": took for path, took in pages.items()},
-        "peak of the service": f"{int(peak.split()[1]) / 1024:.0f} MiB",
+        "peak of the service": f"{peak:.0f} MiB",
     }
 
 
@@ -122,6 +124,15 @@ def _clean_topics(web: str) -> int:
     except OSError:
         return 0
     return sum(float(line.split()[-1]) >= 4 for line in lines if line.startswith("lastword_log_cleaner_cleanings_total{"))  # noqa: PLR2004
+
+
+def _peak_mib(process: int) -> float:
+    lines = Path(f"/proc/{process}/status").read_text("ascii").splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
+
+
+def _children(process: int) -> list[int]:
+    return [int(child) for listed in Path(f"/proc/{process}/task").glob("*/children") for child in listed.read_text("ascii").split()]
 
 
 def _processor_seconds(process: int) -> float:
@@ -144,6 +155,23 @@ def _measure_partitions(folder: str, count: int) -> dict[str, str]:
     found["describe()"] = _measure(topic.describe)[0]
     assert len(latest) == count * 10  # noqa: S101
     return _add_peak(found)
+
+
+def _measure_partitions_on_spark(folder: str, count: int) -> dict[str, str]:
+    begun = time.perf_counter()
+    spark = spark_session()
+    figures = {"start of Spark": f"{time.perf_counter() - begun:.2f} s"}
+    topic = LogDir(spark, folder).create_topic("wide", partitions=count, config=_COMPACT)
+    rows, few = (spark.createDataFrame(_pairs(np.arange(number), 0)) for number in (count * 10, 20))
+    for name in ("first append, of ten records each", "second", "third"):
+        figures[name] = _measure(lambda: topic.append(rows))[0]
+    figures["an append of 20 records"] = _measure(lambda: topic.append(few))[0]
+    figures["roll"] = _measure(topic.roll)[0]
+    figures["cleaning"] = _measure(topic.clean)[0]
+    figures["latest(), counted"], latest = _measure(lambda: topic.latest().count())
+    assert latest == count * 10  # noqa: S101
+    figures["peak of the JVM"] = f"{max(_peak_mib(process) for process in _children(os.getpid())):.0f} MiB"
+    return _add_peak(figures)
 
 
 def _make_records(folder: str, count: int) -> dict[str, str]:
@@ -215,6 +243,7 @@ if __name__ == "__main__":
         "make_topics": _make_topics,
         "topics": _measure_topics,
         "partitions": _measure_partitions,
+        "partitions_on_spark": _measure_partitions_on_spark,
         "make_records": _make_records,
         "records": _measure_records,
         "week": _measure_week,
