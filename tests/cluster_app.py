@@ -20,7 +20,7 @@ from lastword.streaming.append import dataframes
 
 def main(config: str, report: str) -> None:
     """Run the service."""
-    dataframes.DEFAULT_LIMITS = dataframes.CollectLimits(max_collected_bytes=0)  # type: ignore[misc]
+    dataframes.MAX_COLLECTED_BYTES = 0  # type: ignore[misc]
     settings = load_settings(Path(config))
     service = Service(settings)
     service.logs.cleaner.limits = CleaningLimits(spread_bytes=0)

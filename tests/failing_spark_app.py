@@ -61,10 +61,10 @@ class Tour:
         self._appended += 1
         drawn = {f"k{self._chance.randrange(30)}": self._chance.choice([f"v{self._appended}", None]) for _ in range(6)}
         rows = self._spark.createDataFrame(list(drawn.items()), "key string, value string")
-        limits = dataframes.CollectLimits(max_collected_bytes=self._chance.choice((0, 2**26)))
+        most = self._chance.choice((0, 2**26))
 
         def append() -> None:
-            with patch.object(dataframes, "DEFAULT_LIMITS", limits):
+            with patch.object(dataframes, "MAX_COLLECTED_BYTES", most):
                 self._topic.append(rows, idempotency_key=str(self._appended))
 
         self._tried("append", append)

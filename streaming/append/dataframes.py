@@ -13,8 +13,8 @@ append commits first, rows in memory are numbered again; a large DataFrame is co
 from __future__ import annotations
 
 import pickle
-from dataclasses import dataclass, replace
-from itertools import groupby, pairwise
+from dataclasses import replace
+from itertools import groupby, pairwise, starmap
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -62,6 +62,8 @@ if TYPE_CHECKING:
 _POSITION: Final = f"{ORDER_PREFIX}~position"
 #: The partition of a validated row, -1 for a refused one; the Spark partition that it goes to.
 _AT, _TASK, _REASON, _DETAIL = "__at", "__task", "__reason", "__detail"
+#: The number of a row in its batch: an event whose key changes becomes two rows, of one batch.
+_ROW: Final = "__row"
 _KINDS: Final[tuple[tuple[tuple[type[T.DataType], ...], ColumnKind], ...]] = (
     ((T.NullType,), ColumnKind.NULL),
     ((T.BinaryType,), ColumnKind.BYTES),
@@ -105,30 +107,33 @@ def _kind(data_type: T.DataType) -> ColumnKind:
     return next((kind for types, kind in _KINDS if isinstance(data_type, types)), ColumnKind.OTHER)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CollectLimits:
-    """Which DataFrames come to this process; the log is the same on either way."""
-
-    #: So many bytes of rows come to this process; each task may hand over its share.
-    max_collected_bytes: int = 64 * 2**20
-
-
+#: So many bytes of rows come to this process, unless `DataFrameRows` is given another number; each task may hand over its share.
+MAX_COLLECTED_BYTES: Final = 64 * 2**20
 _MOST_SKEWED: Final = 6
-#: What `DataFrameRows` takes when it is given no limits.
-DEFAULT_LIMITS: Final = CollectLimits()
 
 
 class DataFrameRows:
     """A batch DataFrame, or a micro-batch, as the input of an append."""
 
     def __init__(
-        self, rows: DataFrame, stats: AppendStats, policy: EventPolicy | None = None, *, limits: CollectLimits | None = None
+        self,
+        rows: DataFrame,
+        stats: AppendStats,
+        policy: EventPolicy | None = None,
+        *,
+        max_collected_bytes: int | None = None,
+        events: tuple[Task, list[T.StructField]] | None = None,
     ) -> None:
         """Take a DataFrame with the columns of `Topic.append`; `stats` knows whether the last one was large.
 
-        `policy` is given if the rows are change events.
+        `policy` is given if the rows are change events, and `events` if a task must read them first: it, and the columns that it makes.
         """
-        self._rows, self._stats, self.policy, self._limits = rows, stats, policy, limits or DEFAULT_LIMITS
+        self._rows, self._stats, self.policy = rows, stats, policy
+        self._max_collected_bytes = MAX_COLLECTED_BYTES if max_collected_bytes is None else max_collected_bytes
+        self._read: Task = events[0] if events else iter
+        fields = events[1] if events else rows.schema.fields
+        self._fields = [T.StructField(field.name, field.dataType) for field in fields if field.name not in IGNORED_COLUMNS]
+        self._fields.append(T.StructField(_POSITION, T.LongType()))
         self._collected: ArrowRows | None = None
 
     @staticmethod
@@ -136,12 +141,13 @@ class DataFrameRows:
         rows: DataFrame, stats: AppendStats, envelope: Envelope, topic: str, decoder: FrameDecoder | None = None
     ) -> DataFrameRows:
         """Take a DataFrame of events in an envelope, which Spark's tasks read; raises `InvalidRecords` for one without key and value."""
-        return DataFrameRows(event_frame(rows, envelope, decoder, topic=topic), stats, envelope.policy)
+        check_event_columns(dataframe_columns(rows.schema), topic=topic)
+        return DataFrameRows(rows, stats, envelope.policy, events=_event_task(rows.schema, envelope, decoder))
 
     @property
     def columns(self) -> Mapping[str, InputColumn]:
         """The columns, and the position of a row in the DataFrame as the last order column."""
-        return {**dataframe_columns(self._rows.schema), _POSITION: InputColumn(ColumnKind.WHOLE, "bigint")}
+        return dataframe_columns(T.StructType(self._fields))
 
     def write(self, plan: AppendPlan) -> Written:
         """Write the rows here or in tasks; see `lastword.storage.append.requests.InputRows`."""
@@ -160,7 +166,7 @@ class DataFrameRows:
 
         Rows that fit into the share of one task always can. Where tasks had unequal shares the next try is after 2, 4, 8 … 64 appends.
         """
-        stats, fits = self._stats, row_bytes < self._limits.max_collected_bytes
+        stats, fits = self._stats, row_bytes < self._max_collected_bytes
         if row_bytes < self._share_bytes:
             stats.left_to_tasks = 0
         elif fits and is_tried:
@@ -172,9 +178,8 @@ class DataFrameRows:
 
     def _collect(self) -> ArrowRows | None:
         """Return the rows, in no order; None when they are too many bytes."""
-        rows = self._add_positions()
-        nullable = T.StructType([T.StructField(field.name, field.dataType) for field in rows.schema.fields])
-        handed = rows.coalesce(self._tasks).mapInArrow(_hand_over(self._share_bytes), nullable).toArrow()
+        rows = self._add_positions().coalesce(self._tasks)
+        handed = rows.mapInArrow(_hand_over(self._share_bytes, self._read), T.StructType(self._fields)).toArrow()
         is_whole = not len(handed) or pc.min(handed.column(_POSITION)).as_py() >= 0
         return ArrowRows(handed, self.policy) if is_whole else None
 
@@ -185,50 +190,44 @@ class DataFrameRows:
     @property
     def _share_bytes(self) -> int:
         """How many bytes of rows one of the tasks may hand over."""
-        return self._limits.max_collected_bytes // self._tasks
-
-    def _names(self) -> list[str]:
-        return [name for name in self._rows.columns if name not in IGNORED_COLUMNS]
+        return self._max_collected_bytes // self._tasks
 
     def _add_positions(self) -> DataFrame:
-        names = [f"`{name}`" for name in self._names()]
+        names = [f"`{name}`" for name in self._rows.columns if name not in IGNORED_COLUMNS]
         return self._rows.selectExpr(*names, f"monotonically_increasing_id() AS `{_POSITION}`")
 
     def _write_in_tasks(self, plan: AppendPlan) -> Written:
         spark_partitions = min(len(plan.actives), max(2, self._rows.sparkSession.sparkContext.defaultParallelism))
-        types = {field.name: field.dataType.simpleString() for field in self._rows.schema.fields} | {_POSITION: "bigint"}
+        types = {field.name: field.dataType.simpleString() for field in self._fields}
         shape = plan.rules.shape
         columns = _VALIDATED_DDL | (_PRODUCER_DDL if shape.has_producers else {})
         columns |= {"source_sequence": "string"} if shape.has_sequences else {}
         columns |= {UNCHANGED: "string", COLUMNS: "string", SOURCE_TIME: "bigint"} if shape.has_events else {}
         columns |= {name: types[name] for name in shape.order}
-        columns |= {RECORD_KEY: "binary", "raw": "string", _REASON: "string", _DETAIL: "string", _AT: "int", _TASK: "int"}
+        columns |= {RECORD_KEY: "binary", "raw": "string", _REASON: "string", _DETAIL: "string", _AT: "int", _TASK: "int", _ROW: "int"}
         ddl = ", ".join(f"`{name}` {data_type}" for name, data_type in columns.items())
-        validated = self._add_positions().mapInArrow(_validate(plan, spark_partitions, list(columns)), ddl)
+        validated = self._add_positions().mapInArrow(_validate(plan, spark_partitions, list(columns), self._read), ddl)
         order = ["offset"] if shape.has_offsets else [f"`{name}`" for name in shape.order]
         # Spark 4.0 has no repartitionById: a hash may give two partitions to the same task, and leave another task without rows.
         repartition = validated.repartitionById if hasattr(validated, "repartitionById") else validated.repartition
-        spread = repartition(spark_partitions, F.col(_TASK)).sortWithinPartitions(_AT, *order)
+        spread = repartition(spark_partitions, F.col(_TASK)).sortWithinPartitions(_AT, *order, _ROW)
         return _together(spread.mapInArrow(_write(plan), "done binary").collect())
 
 
-def event_frame(rows: DataFrame, envelope: Envelope, decoder: FrameDecoder | None = None, *, topic: str) -> DataFrame:
-    """Return a DataFrame of events, streaming or not, as the input rows of an append (`event_rows`), each task's in their order."""
-    check_event_columns(dataframe_columns(rows.schema), topic=topic)
-    own = {"key", "value", "headers", "partition", "offset", REFUSAL, *IGNORED_COLUMNS}
-    kept = [field for field in rows.schema.fields if field.name not in own]
-    made = {"key": "binary", "value": "binary", "headers": HEADERS_TYPE}
-    made |= (
-        dict.fromkeys(("source_sequence", EVENT, REFUSAL, UNCHANGED, COLUMNS), "string")
-        | {RECORD_KEY: "binary", SOURCE_TIME: "bigint"}
-        | {field.name: field.dataType.simpleString() for field in kept}
-    )
+def _event_task(schema: T.StructType, envelope: Envelope, decoder: FrameDecoder | None) -> tuple[Task, list[T.StructField]]:
+    """Return a task that makes events the input rows of an append (`event_rows`), and their columns; rows of an event have its position."""
+    headers = T.ArrayType(T.StructType([T.StructField("key", T.StringType()), T.StructField("value", T.BinaryType())]))
+    made: dict[str, T.DataType] = {"headers": headers, SOURCE_TIME: T.LongType()}
+    made |= dict.fromkeys(("key", "value", RECORD_KEY), T.BinaryType())
+    made |= dict.fromkeys(("source_sequence", EVENT, REFUSAL, UNCHANGED, COLUMNS), T.StringType())
+    kept = [field for field in schema.fields if field.name not in {*made, "partition", "offset", *IGNORED_COLUMNS}]
+    fields = [*starmap(T.StructField, made.items()), *kept]
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            yield event_rows(batch, envelope, decoder).select(list(made))
+            yield event_rows(batch, envelope, decoder).select([*(field.name for field in fields), _POSITION])
 
-    return rows.drop(*IGNORED_COLUMNS).mapInArrow(read, ", ".join(f"`{name}` {data_type}" for name, data_type in made.items()))
+    return read, fields
 
 
 def _together(rows: Sequence[Any]) -> Written:
@@ -240,12 +239,12 @@ def _together(rows: Sequence[Any]) -> Written:
     return Written.together(parts)
 
 
-def _hand_over(share_bytes: int) -> Task:
+def _hand_over(share_bytes: int, read: Task) -> Task:
     """Return a task that hands over its rows; when they exceed `share_bytes`, it stops after a row at position -1."""
 
     def hand_over(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         size = 0
-        for batch in batches:
+        for batch in read(batches):
             size += batch.nbytes
             if size > share_bytes:
                 nulls = {field.name: pa.nulls(1, field.type) for field in batch.schema}
@@ -256,11 +255,11 @@ def _hand_over(share_bytes: int) -> Task:
     return hand_over
 
 
-def _validate(plan: AppendPlan, spark_partitions: int, columns: Sequence[str]) -> Task:
+def _validate(plan: AppendPlan, spark_partitions: int, columns: Sequence[str], read: Task) -> Task:
     """Return a task that validates rows and says where each goes."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
+        for batch in read(batches):
             validated = validated_events(batch, plan)
             refused = np.flatnonzero(validated.code).tolist()
             reasons, details = [None] * len(batch), [None] * len(batch)
@@ -270,7 +269,8 @@ def _validate(plan: AppendPlan, spark_partitions: int, columns: Sequence[str]) -
             at = np.where(validated.code == 0, partition, -1).astype(np.int32)
             given = {name: validated.rows.column(name) for name in validated.rows.schema.names}
             given |= {_REASON: pa.array(reasons, pa.string()), _DETAIL: pa.array(details, pa.string())}
-            given |= {_AT: pa.array(at), _TASK: pa.array(at % spark_partitions, pa.int32())}
+            numbers = np.arange(len(batch), dtype=np.int32)
+            given |= {_AT: pa.array(at), _TASK: pa.array(at % spark_partitions, pa.int32()), _ROW: pa.array(numbers)}
             yield pa.record_batch([given[name] for name in columns], names=list(columns))
 
     return run

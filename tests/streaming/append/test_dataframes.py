@@ -115,11 +115,11 @@ def test_rows_that_are_too_large_to_come_here_are_written_by_tasks_until_they_ar
      10              fit into the share of one              the next ones come here
     ```
     """
-    limits, stats = dataframes.CollectLimits(max_collected_bytes=400_000), AppendStats()
+    stats = AppendStats()
     topic, seen = logs.create_topic("fruit", partitions=2, config={"cleanup.policy": "compact"}), list[bool]()
     for count in rows:
         frame = spark.range(0, count, 1, slices).selectExpr("sha2(string(id), 256) AS key", "sha2(string(id + 1), 512) AS value")
-        append_rows(topic.log, DataFrameRows(frame, stats, limits=limits), now_ms=5_000, stats=stats)
+        append_rows(topic.log, DataFrameRows(frame, stats, max_collected_bytes=400_000), now_ms=5_000, stats=stats)
         seen.append(stats.is_large)
     assert seen == large
     assert topic.describe().record_count == sum(rows)
