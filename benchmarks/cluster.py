@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,6 +22,7 @@ import pyspark
 from benchmarks.measure import WHOLE, Scale, report
 from benchmarks.memory import changes, resident_mib
 from lastword import LogDir, spark_session
+from tests.processes import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,9 +54,9 @@ def run(scale: Scale = WHOLE) -> None:
 @contextlib.contextmanager
 def _cluster(folder: Path) -> Iterator[str]:
     """Start a master and two workers of one core each, and return the master's address."""
-    port = _free_port()
+    port = free_port()
     master = f"spark://127.0.0.1:{port}"
-    commands = [["org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", str(_free_port())]]
+    commands = [["org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", str(free_port())]]
     for number in range(2):
         work = ["--host", "127.0.0.1", "--cores", "1", "--memory", "2g", "--webui-port", "0", "--work-dir", str(folder / f"work-{number}")]
         commands.append(["org.apache.spark.deploy.worker.Worker", *work, master])
@@ -71,12 +71,6 @@ def _cluster(folder: Path) -> Iterator[str]:
         yield master
 
 
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
-
-
 def _clean(master: str, place: str) -> dict[str, Any]:
     settings = {
         "spark.log.level": "ERROR",
@@ -86,7 +80,7 @@ def _clean(master: str, place: str) -> dict[str, Any]:
         "spark.executor.cores": "1",
         "spark.cores.max": "2",
         "spark.ui.enabled": "true",
-        "spark.ui.port": str(_free_port()),
+        "spark.ui.port": str(free_port()),
     }
     spark = spark_session("lastword-cluster", master=master, settings=settings)
     spark.range(1_000).repartition(4).mapInArrow(lambda batches: batches, "id bigint").count()  # executors and their Python are there

@@ -66,10 +66,13 @@ def run(scale: Scale = WHOLE) -> None:
     report("(e) bytes of an entry of the offset map, keys of 16 B", rows, ["entries", "held", "while it is folded"])
 
 
-def resident_mib(line: str = "VmHWM") -> float:
-    """Return a line of the kernel's account of this process's memory, in MiB: VmHWM is its peak, VmRSS what it has now."""
-    text = next(one for one in Path("/proc/self/status").read_text(encoding="ascii").splitlines() if one.startswith(line))
-    return int(text.split()[1]) / 1024
+def resident_mib(line: str = "VmHWM", *, process: int | None = None) -> float:
+    """Return a line of the kernel's account of the memory of a process (this process by default), in MiB.
+
+    VmHWM is its peak, VmRSS what it has now.
+    """
+    lines = Path(f"/proc/{process or 'self'}/status").read_text(encoding="ascii").splitlines()
+    return next(int(text.split()[1]) / 1024 for text in lines if text.startswith(line))
 
 
 def _clean(folder: str) -> dict[str, Any]:

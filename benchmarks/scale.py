@@ -1,4 +1,4 @@
-"""Large numbers of topics, partitions, records and micro-batches: times, and the peak of memory (VmHWM) of each process. (c) has a JVM.
+"""Times and peak memory (VmHWM) with large numbers of topics, partitions, records and micro-batches; only (c) starts a JVM.
 
 (a) A service with 1,000 topics of 4 partitions: until each partition was cleaned once, a round with nothing to do, and its page.
 (b) A topic of 10,000 partitions: an append that reaches each of them, the next one, a cleaning, and the latest records.
@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -29,6 +28,7 @@ from benchmarks.measure import WHOLE, Scale, in_a_process, report
 from benchmarks.memory import resident_mib
 from lastword import LogDir, spark_session
 from lastword.streaming.cleaning.scheduler import MaintenanceScheduler
+from tests.processes import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +41,7 @@ _TOPICS, _IDLE_SECONDS = 1_000, 20.0
 
 
 def run(scale: Scale = WHOLE) -> None:
-    """Measure all five."""
+    """Measure many topics, many partitions without Spark and with it, many records, and many micro-batches."""
     for title, parts, count in (
         ("(a) topics of 4 partitions in a service", ("make_topics", "topics"), scale.rows(_TOPICS)),
         ("(b) partitions of a topic", ("partitions",), scale.rows(10_000)),
@@ -84,9 +84,7 @@ def _make_topics(folder: str, count: int) -> dict[str, str]:
 
 def _measure_topics(folder: str, count: int) -> dict[str, str]:
     config = Path(folder, "lastword.toml")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        web = f"127.0.0.1:{free.getsockname()[1]}"
+    web = f"127.0.0.1:{free_port()}"
     config.write_text(f'log.dir = "."\nhttp.listen = "{web}"\n', encoding="ascii")
     begun = time.perf_counter()
     with subprocess.Popen([sys.executable, "-m", "lastword", "run", "-c", str(config)], stderr=subprocess.DEVNULL) as service:  # noqa: S603  ours
@@ -101,7 +99,7 @@ def _measure_topics(folder: str, count: int) -> dict[str, str]:
             time.sleep(seconds)
             idle = (_processor_seconds(service.pid) - spent) / seconds
             pages = {path: _measure(functools.partial(_get, web, path))[0] for path in ("/", "/topics/topic-0003", "/metrics")}
-            peak = _peak_mib(service.pid)
+            peak = resident_mib(process=service.pid)
         finally:
             service.terminate()
     return {
@@ -126,12 +124,7 @@ def _clean_topics(web: str) -> int:
     return sum(float(line.split()[-1]) >= 4 for line in lines if line.startswith("lastword_log_cleaner_cleanings_total{"))  # noqa: PLR2004
 
 
-def _peak_mib(process: int) -> float:
-    lines = Path(f"/proc/{process}/status").read_text("ascii").splitlines()
-    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
-
-
-def _children(process: int) -> list[int]:
+def _list_children(process: int) -> list[int]:
     return [int(child) for listed in Path(f"/proc/{process}/task").glob("*/children") for child in listed.read_text("ascii").split()]
 
 
@@ -158,9 +151,8 @@ def _measure_partitions(folder: str, count: int) -> dict[str, str]:
 
 
 def _measure_partitions_on_spark(folder: str, count: int) -> dict[str, str]:
-    begun = time.perf_counter()
-    spark = spark_session()
-    figures = {"start of Spark": f"{time.perf_counter() - begun:.2f} s"}
+    started, spark = _measure(spark_session)
+    figures = {"start of Spark": started}
     topic = LogDir(spark, folder).create_topic("wide", partitions=count, config=_COMPACT)
     rows, few = (spark.createDataFrame(_pairs(np.arange(number), 0)) for number in (count * 10, 20))
     for name in ("first append, of ten records each", "second", "third"):
@@ -170,7 +162,7 @@ def _measure_partitions_on_spark(folder: str, count: int) -> dict[str, str]:
     figures["cleaning"] = _measure(topic.clean)[0]
     figures["latest(), counted"], latest = _measure(lambda: topic.latest().count())
     assert latest == count * 10  # noqa: S101
-    figures["peak of the JVM"] = f"{max(_peak_mib(process) for process in _children(os.getpid())):.0f} MiB"
+    figures["peak of the JVM"] = f"{max(resident_mib(process=child) for child in _list_children(os.getpid())):.0f} MiB"
     return _add_peak(figures)
 
 
