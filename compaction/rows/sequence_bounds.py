@@ -44,6 +44,6 @@ class SequenceBounds:
         return removed
 
     def last_truncate_of(self, scope: str) -> str:
-        """Return the highest order of a TRUNCATE in a scope, of any table, which rows above it all follow; empty if there is none."""
+        """Return the highest order of a TRUNCATE of any table in a scope; empty if there is none. Rows with a higher order follow it."""
         ends = [SourcePosition.of(text) for (name, _), text in self.truncated.items() if name == scope]
         return max((text for end in ends for text in (end.commit, end.in_table)), default="")

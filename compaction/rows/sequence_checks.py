@@ -147,14 +147,14 @@ class SequenceChecks:
         """Remember the orders that changes get which committed before a snapshot; `commits` are those of the snapshots' rows."""
         self._shared.update(f"{commit.removesuffix(SNAPSHOT)}{CHANGE}" for commit in commits.unique())
 
-    def _highest_known(self, scope: str) -> str:
+    def _find_highest(self, scope: str) -> str:
         """Return the highest order of a scope in the log, among the removed deletions, and in this append so far."""
         return max(self._bounds.highest_of(scope), self._removed.get(scope, ""), self._highest.get(scope, ""))
 
     def _are_in_order(self, scope: str, commits: pa.Array) -> bool:
         """Tell whether the orders of some rows of a scope ascend, and are above all that is known."""
         begins, passed = commits[0].as_py(), self._bounds.last_truncate_of(scope)
-        if scope in self._bounds.retired or begins < self._highest_known(scope):
+        if scope in self._bounds.retired or begins < self._find_highest(scope):
             return False
         return not (passed and begins <= passed) and (len(commits) == 1 or pc.all(pc.greater_equal(commits[1:], commits[:-1])).as_py())
 
@@ -177,7 +177,7 @@ class SequenceChecks:
         return replace(checked, rows=rows, late=late, unknown=unknown, kept=np.zeros(len(rows), dtype=np.bool_))
 
     def _find_out_of_order(self, rows: pa.RecordBatch) -> Mask:
-        """Return a mask of the rows that are out of order, and of all rows with their keys: no other row decides whether these are late.
+        """Return a mask of all rows whose key has a row out of order: whether a row is late depends only on the rows of its key.
 
         Where the rows name their source it may depend on rows of other keys, too, so these are all rows.
         """
@@ -186,7 +186,7 @@ class SequenceChecks:
         if scope or scope in self._bounds.retired:
             return np.ones(len(rows), dtype=np.bool_)
         ranked = ranks(commits)
-        is_behind = pc.or_(pc.less(commits, self._highest_known(scope)), pc.less_equal(commits, self._bounds.last_truncate_of(scope)))
+        is_behind = pc.or_(pc.less(commits, self._find_highest(scope)), pc.less_equal(commits, self._bounds.last_truncate_of(scope)))
         is_behind = pc.or_(is_behind, pa.array(ranked < np.maximum.accumulate(ranked)))
         return np.asarray(pc.is_in(rows.column("key"), value_set=rows.column("key").filter(is_behind)))
 
@@ -231,14 +231,9 @@ class SequenceChecks:
 
         From the order `known` on a row is newer than all records of its scope, so that the log need not be read for its key.
         """
+        bounds = self._bounds
         rows = [
-            (
-                scope,
-                self._bounds.highest_of(scope),
-                self._removed.get(scope, ""),
-                self._highest.get(scope, ""),
-                scope in self._bounds.retired,
-            )
+            (scope, bounds.highest_of(scope), self._removed.get(scope, ""), self._highest.get(scope, ""), scope in bounds.retired)
             for scope in scopes.unique().to_list()
         ]
         return pl.DataFrame(rows, schema=_SCOPES, orient="row").with_columns(known=pl.max_horizontal("highest", "removed"))

@@ -101,7 +101,7 @@ def spark_session(app_name: str = "lastword", master: str | None = None, setting
     paths = resolve(groups)
     local = _LOCAL if chosen.startswith("local") else {}
     clustered = is_cluster(chosen)
-    jars = _jar_setting(paths, settings or {}, clustered=clustered)
+    jars = _make_jar_setting(paths, settings or {}, clustered=clustered)
     given = {**SETTINGS, **local, **(settings or {}), **jars}
     session = starting.start_session(app_name, chosen, given, [_CLASSES[group] for group in groups], paths)
     if clustered:
@@ -114,7 +114,7 @@ def spark_session(app_name: str = "lastword", master: str | None = None, setting
     return session
 
 
-def _jar_setting(paths: Iterable[Path], settings: Mapping[str, str], *, clustered: bool) -> dict[str, str]:
+def _make_jar_setting(paths: Iterable[Path], settings: Mapping[str, str], *, clustered: bool) -> dict[str, str]:
     """Return the setting by which Spark gets our jars, and those that `settings` name under the same key.
 
     A local Spark has them on its class path and copies none. It copies `spark.jars` to a temporary folder, where they stay when it is

@@ -44,8 +44,8 @@ def _describe_missing_jars(session: SparkSession, classes: Sequence[str], jars: 
 def start_session(app_name: str, master: str, settings: Mapping[str, str], classes: Sequence[str], jars: Sequence[Path]) -> SparkSession:
     """Start a session whose JVM has these classes of these jars. Raises `UserError` with the reason if Spark does not.
 
-    Its context is stopped then, if there was none before. The jars of a JVM are those of its launch: one that this process had before, of a
-    stopped session or of spark-submit, may lack them.
+    Its context is stopped then, if there was none before. A JVM keeps the jars of its launch: if this process has had a JVM before, of
+    a stopped session or of spark-submit, they may be missing.
     """
     had_context = _active_context() is not None
     try:

@@ -192,7 +192,7 @@ class PartitionAppend:
             self._unchanged = UnchangedColumns(plan.policy, plan.lookups[partition].records)
 
     def take_or_hold(self, rows: pa.RecordBatch) -> list[SliceRows]:
-        """Return what `take` does; a batch that is not in the order of its source, and each one after it, waits for `take_held`."""
+        """Return what `take` does. A batch that is not in the order of its source is held back for `take_held`, as are all after it."""
         if self._sequences is None:
             return self.take(rows)
         checked = None if self._held else self._sequences.take_if_in_order(rows)
@@ -202,7 +202,7 @@ class PartitionAppend:
         return self._take(self._in_sequence(checked))
 
     def take_held(self, limits: BatchLimits) -> Iterator[SliceRows]:
-        """Yield what `take` returns of the batches that wait, joined to larger ones: the log is asked once for the keys of each."""
+        """Yield what `take` returns of the batches that were held back, joined to larger batches: each reads the log for its keys once."""
         for rows in join_batches(self._held, limits):
             yield from self.take(rows)
 

@@ -33,7 +33,7 @@ class UpkeepLimits:
     decision_retention_ms: int = 7 * DAY_MS
     #: The service writes a checkpoint of a log's Delta log after so many commits.
     checkpoint_commits: int = 100
-    #: The newest `kept_checkpoints` are kept; of older checkpoints the first in every so many commits.
+    #: Of checkpoints older than the newest `kept_checkpoints`, the first in each stretch of so many commits is kept.
     checkpoint_spacing: int = 1_000
     kept_checkpoints: int = 10
 

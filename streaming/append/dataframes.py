@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 _POSITION: Final = f"{ORDER_PREFIX}~position"
 #: The partition of a validated row, -1 for a refused one; the Spark partition that it goes to.
 _AT, _TASK, _REASON, _DETAIL = "__at", "__task", "__reason", "__detail"
-#: The number of a row in its batch: an event whose key changes becomes two rows, of one batch.
+#: The number of a row in its Arrow batch. It orders the two rows of an event that changes its key, which have the same position.
 _ROW: Final = "__row"
 _KINDS: Final[tuple[tuple[tuple[type[T.DataType], ...], ColumnKind], ...]] = (
     ((T.NullType,), ColumnKind.NULL),
@@ -107,7 +107,7 @@ def _kind(data_type: T.DataType) -> ColumnKind:
     return next((kind for types, kind in _KINDS if isinstance(data_type, types)), ColumnKind.OTHER)
 
 
-#: So many bytes of rows come to this process, unless `DataFrameRows` is given another number; each task may hand over its share.
+#: The driver writes a DataFrame whose rows take at most so many bytes in memory, and each task hands over at most an equal share.
 MAX_COLLECTED_BYTES: Final = 64 * 2**20
 _MOST_SKEWED: Final = 6
 
@@ -126,7 +126,7 @@ class DataFrameRows:
     ) -> None:
         """Take a DataFrame with the columns of `Topic.append`; `stats` knows whether the last one was large.
 
-        `policy` is given if the rows are change events, and `events` if a task must read them first: it, and the columns that it makes.
+        `policy` is given if the rows are change events; `events` if a task must read them first: this task, and the columns it returns.
         """
         self._rows, self._stats, self.policy = rows, stats, policy
         self._max_collected_bytes = MAX_COLLECTED_BYTES if max_collected_bytes is None else max_collected_bytes
@@ -142,7 +142,7 @@ class DataFrameRows:
     ) -> DataFrameRows:
         """Take a DataFrame of events in an envelope, which Spark's tasks read; raises `InvalidRecords` for one without key and value."""
         check_event_columns(dataframe_columns(rows.schema), topic=topic)
-        return DataFrameRows(rows, stats, envelope.policy, events=_event_task(rows.schema, envelope, decoder))
+        return DataFrameRows(rows, stats, envelope.policy, events=_read_events(rows.schema, envelope, decoder))
 
     @property
     def columns(self) -> Mapping[str, InputColumn]:
@@ -162,7 +162,7 @@ class DataFrameRows:
         return written
 
     def _choose_writer(self, row_bytes: int, *, is_tried: bool) -> None:
-        """Decide whether the driver or Spark's tasks write the next rows. Tasks wrote `row_bytes` now; `is_tried`: collecting had failed.
+        """Decide whether the driver or Spark's tasks write the next rows. Tasks have written `row_bytes`; `is_tried`: the driver could not.
 
         Rows that fit into the share of one task always can. Where tasks had unequal shares the next try is after 2, 4, 8 … 64 appends.
         """
@@ -197,7 +197,7 @@ class DataFrameRows:
         return self._rows.selectExpr(*names, f"monotonically_increasing_id() AS `{_POSITION}`")
 
     def _write_in_tasks(self, plan: AppendPlan) -> Written:
-        spark_partitions = min(len(plan.actives), max(2, self._rows.sparkSession.sparkContext.defaultParallelism))
+        spark_partitions = min(len(plan.actives), max(2, self._tasks))
         types = {field.name: field.dataType.simpleString() for field in self._fields}
         shape = plan.rules.shape
         columns = _VALIDATED_DDL | (_PRODUCER_DDL if shape.has_producers else {})
@@ -214,8 +214,8 @@ class DataFrameRows:
         return _together(spread.mapInArrow(_write(plan), "done binary").collect())
 
 
-def _event_task(schema: T.StructType, envelope: Envelope, decoder: FrameDecoder | None) -> tuple[Task, list[T.StructField]]:
-    """Return a task that makes events the input rows of an append (`event_rows`), and their columns; rows of an event have its position."""
+def _read_events(schema: T.StructType, envelope: Envelope, decoder: FrameDecoder | None) -> tuple[Task, list[T.StructField]]:
+    """Return a task that turns change events into input rows of an append (`event_rows`), and the columns of these rows."""
     headers = T.ArrayType(T.StructType([T.StructField("key", T.StringType()), T.StructField("value", T.BinaryType())]))
     made: dict[str, T.DataType] = {"headers": headers, SOURCE_TIME: T.LongType()}
     made |= dict.fromkeys(("key", "value", RECORD_KEY), T.BinaryType())
@@ -240,7 +240,7 @@ def _together(rows: Sequence[Any]) -> Written:
 
 
 def _hand_over(share_bytes: int, read: Task) -> Task:
-    """Return a task that hands over its rows; when they exceed `share_bytes`, it stops after a row at position -1."""
+    """Return a task that reads rows and hands them over; when they exceed `share_bytes`, it stops after a row at position -1."""
 
     def hand_over(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         size = 0
@@ -256,7 +256,7 @@ def _hand_over(share_bytes: int, read: Task) -> Task:
 
 
 def _validate(plan: AppendPlan, spark_partitions: int, columns: Sequence[str], read: Task) -> Task:
-    """Return a task that validates rows and says where each goes."""
+    """Return a task that reads rows, validates them and adds the log partition and the Spark partition that each goes to."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in read(batches):
