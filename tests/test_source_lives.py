@@ -32,6 +32,12 @@ def test_a_table_is_right_in_the_end(kind: Kind, tmp_path: Path) -> None:
         live_alone(first + number, kind, tmp_path / str(number))
 
 
+def test_a_key_without_positions_may_go_back_and_is_right_in_the_end(tmp_path: Path) -> None:
+    """This source restarts twice, and an append ends where an older row of a key comes again: only the end is guaranteed."""
+    without_positions = next(kind for kind in KINDS if kind.name == "another connector")
+    live_alone(3054847318, without_positions, tmp_path)
+
+
 @pytest.mark.long
 def test_tables_of_one_topic_are_right_in_the_end(tmp_path: Path) -> None:
     """Seven hundred sources of all kinds share a topic, and do not disturb each other."""
