@@ -6,8 +6,9 @@
     keys at least 4× cheaper, over 2 M keys at least 8×. Twice: with segments of the default size, rolled and cleaned after the last
     micro-batch, so that everything is clean then; and with segments of 32 MiB, which six micro-batches fill, where the cleaner is asked
     after each micro-batch and cleans when its dirty ratio (the default, 0.5) says so. All of it runs over 100,000 keys first, to warm up.
-(c) 100,000 dirty records whose keys live in 5 % of the clean segments, the clean section 1 M, 4 M, 8 M: less than 1.3× from first to last,
-    and the segments written again are those 5 %.
+(c) 100,000 dirty records whose keys live in 5 % of the clean segments, the clean section 1 M, 4 M, 8 M: less than 1.5× from first to last,
+    and the segments written again are those 5 %. The first cleaning of a process reads the keys of all clean files, later ones do not:
+    the first is given beside the median of the later ones, and how long pass 1 takes of these.
 (d) Planning 1,000 partitions × 100 segments from loaded metadata: under 1 s and 300 MB.
 (f) The throttle over a minute: within 10 % of the limit. Memory is measured by benchmarks/memory.py, a cluster by benchmarks/cluster.py.
 
@@ -274,10 +275,21 @@ def incremental(scale: Scale = WHOLE) -> None:
             assert topic.latest().count() == count  # noqa: S101  the dirty keys are of the first segments
             rewritten = sum(one.segments_before for one in receipts) - _PARTITIONS
             medians.append([statistics.median(column) for column in zip(*spent[1:], strict=True)])
+            index_s = max(one.index_ms for one in receipts) / 1000
             ratios = [f"{now / first:.2f}" for now, first in zip(medians[-1], medians[0], strict=True)]
-            seconds = [f"{one:.2f}" for one in medians[-1]]
-            rows.append([f"{count:,}", *seconds, f"{rewritten} of {len(before) - _PARTITIONS}", *ratios, "< 1.3"])
-    columns = ["clean section", "s", "processor s", "clean segments written", "ratio", "of processor time", "bound"]
+            seconds = [f"{one:.2f}" for one in (spent[0][0], *medians[-1], index_s)]
+            rows.append([f"{count:,}", *seconds, f"{rewritten} of {len(before) - _PARTITIONS}", *ratios, "< 1.5"])
+    columns = [
+        "clean section",
+        "first s",
+        "s",
+        "processor s",
+        "of it pass 1",
+        "clean segments written",
+        "ratio",
+        "of processor time",
+        "bound",
+    ]
     report("(c) 100,000 dirty records, keys in 5 % of the segments", rows, columns)
 
 

@@ -37,7 +37,7 @@ ROOMS: Final = {
     "lastword": 12717,
     "pyspark_lastword": 576,
     "streaming": 5873,
-    "storage": 16985,
+    "storage": 17134,
     "change_data": 7376,
     "checkpoints": 215,
     "compaction": 6495,

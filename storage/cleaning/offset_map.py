@@ -5,7 +5,8 @@
  clean files    key, offset          those whose key is in the map                     `superseded`: these records are removed
 ```
 
-Only narrow columns are read, file by file. Keys are exact, no hash. What is held is the map, and the keys of a stretch of files.
+Only narrow columns are read, file by file. Keys are compared as they are; hashes only tell which files need not be read. What is held is
+the map, and the keys of a stretch of files.
 """
 
 from __future__ import annotations
@@ -18,10 +19,16 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lastword.storage.cleaning.key_hashes import KEY_HASHES, KeyHashCache, hash_keys
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-KEY_COLUMNS: Final = ("key", "offset", "control", "producer_id", "txn_first_offset")
+    from lastword.storage.cleaning.key_hashes import Hashes
+
+#: What is read of a file of data records without producers, and what tells these apart in any other one.
+PLAIN_COLUMNS: Final = ("key", "offset")
+KEY_COLUMNS: Final = (*PLAIN_COLUMNS, "control", "producer_id", "txn_first_offset")
 
 
 @dataclass(slots=True)
@@ -40,7 +47,7 @@ class OffsetMap:
     _held_rows: int = 0
 
     def add(self, path: str, rows: pa.Table) -> None:
-        """Add the rows of a file: `KEY_COLUMNS`."""
+        """Add the rows of a file: `KEY_COLUMNS`, or `PLAIN_COLUMNS`."""
         keyed = data_records(rows, self.first_dirty_offset, self.end_offset, self.aborted)
         missing = keyed.column("key").null_count
         if missing:
@@ -72,52 +79,87 @@ class OffsetMap:
 
 @dataclass(slots=True)
 class Superseded:
-    """The records of the clean section whose key is in the map; `add` its files in order, then `offsets`."""
+    """The records of the clean section whose key is in the map; `add` its files in order, but for those it `lacks`, then `offsets`."""
 
     keys: pl.DataFrame
     end_offset: int
     aborted: frozenset[tuple[int, int]]
     #: Keys of so many records, at least, are looked up at a time.
     min_batch_keys: int
-    _held: list[pl.DataFrame] = field(default_factory=list)
+    #: So much memory may the hashes of the keys of clean files take, of all topics.
+    max_hash_bytes: int
+    cache: KeyHashCache = KEY_HASHES
+    _wanted: Hashes = field(init=False)
+    _held: list[_HeldFile] = field(default_factory=list)
     _held_rows: int = 0
-    _found: list[NDArray[np.int64]] = field(default_factory=list)
+    _offsets: list[NDArray[np.int64]] = field(default_factory=list)
 
-    def add(self, rows: pa.Table) -> None:
-        """Add the rows of a file: `KEY_COLUMNS`. Only records below `end_offset` belong to the clean section."""
+    def __post_init__(self) -> None:
+        """Hash the keys of the map."""
+        self._wanted = np.sort(hash_keys(self.keys["key"]))
+
+    def lacks(self, place: str) -> bool:
+        """Tell whether a file is known to hold no key of the map, from when it was added before."""
+        return self.cache.lacks(place, self._wanted)
+
+    def add(self, place: str, rows: pa.Table) -> None:
+        """Add the rows of a file: `KEY_COLUMNS`, or `PLAIN_COLUMNS`. Only records below `end_offset` belong to the clean section."""
         keyed = data_records(rows, -1, self.end_offset, self.aborted)
-        frame = pl.DataFrame(keyed.select(["key", "offset"]))
-        self._held.append(frame)
+        frame = pl.DataFrame(keyed.select(PLAIN_COLUMNS))
+        # Of all of its rows: those that do not count today may count tomorrow.
+        keys = frame["key"] if keyed is rows else pl.Series(rows.column("key"))
+        self._held.append(_HeldFile(place, frame, hash_keys(keys)))
         self._held_rows += len(frame)
         if self._held_rows >= max(self.min_batch_keys, len(self.keys)):
             self._look_up()
 
     def _look_up(self) -> None:
         if self._held:
-            rows = pl.concat(self._held)
-            self._held, self._held_rows = [], 0
+            rows = pl.concat([file.records for file in self._held])
             # Where hardly any key comes again the smaller side is hashed: polars hashes the right one.
-            matches = rows.join(self.keys.select("key"), on="key", how="semi")
-            self._found.append(matches["offset"].to_numpy())
+            offsets = rows.join(self.keys.select("key"), on="key", how="semi")["offset"].sort().to_numpy()
+            self._offsets.append(offsets)
+            for file in self._held:
+                if file.has_any_of(offsets):
+                    self.cache.drop(file.place)  # it is written again
+                else:
+                    self.cache.put(file.place, file.hashes, max_bytes=self.max_hash_bytes)
+            self._held, self._held_rows = [], 0
 
     def offsets(self) -> NDArray[np.int64]:
         """Return the offsets, ascending."""
         self._look_up()
-        return np.sort(np.concatenate(self._found)) if self._found else np.empty(0, dtype=np.int64)
+        return np.sort(np.concatenate(self._offsets)) if self._offsets else np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class _HeldFile:
+    """The key and the offset of each record of a file, and the hashes of its keys."""
+
+    place: str
+    records: pl.DataFrame
+    hashes: Hashes
+
+    def has_any_of(self, offsets: NDArray[np.int64]) -> bool:
+        """Tell whether one of some ascending offsets is of a record of the file."""
+        mine = self.records["offset"]
+        return len(mine) > 0 and count_between(offsets, mine[0], mine[-1]) > 0
 
 
 def data_records(rows: pa.Table, begin: int, end: int, aborted: frozenset[tuple[int, int]]) -> pa.Table:
-    """Return the data rows from offset `begin` to `end` (exclusive), without those of aborted transactions."""
+    """Return the data rows from offset `begin` to `end` (exclusive), without those of aborted transactions.
+
+    Rows of `PLAIN_COLUMNS` are all data, and of no transaction.
+    """
     offset = rows.column("offset").to_numpy()
     mask = None
     if len(offset) and (offset[0] < begin or offset[-1] >= end):
         mask = (offset >= begin) & (offset < end)
-    control = rows.column("control")
-    if control.null_count < len(rows):
+    is_plain = "control" not in rows.column_names
+    if not is_plain and (control := rows.column("control")).null_count < len(rows):
         is_data = pc.is_null(control).to_numpy(zero_copy_only=False)
         mask = is_data if mask is None else mask & is_data
-    first = rows.column("txn_first_offset")
-    if aborted and first.null_count < len(rows):
+    if aborted and not is_plain and (first := rows.column("txn_first_offset")).null_count < len(rows):
         pairs = zip(rows.column("producer_id").to_pylist(), first.to_pylist(), strict=True)
         kept = np.fromiter((pair not in aborted for pair in pairs), dtype=np.bool_, count=len(rows))
         mask = kept if mask is None else mask & kept

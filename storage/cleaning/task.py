@@ -26,7 +26,7 @@ from lastword.compaction.order.source_positions import highest_by_place, highest
 from lastword.compaction.planning.grouping import group_segments, worth_writing
 from lastword.compaction.producers import Control
 from lastword.compaction.rows.fates import RULE_COLUMNS, CleaningPass, Removal, fates, survivors
-from lastword.storage.cleaning.offset_map import KEY_COLUMNS, OffsetMap, Superseded, count_between
+from lastword.storage.cleaning.offset_map import KEY_COLUMNS, PLAIN_COLUMNS, OffsetMap, Superseded, count_between
 from lastword.storage.cleaning.slices import SegmentWriter
 from lastword.storage.delta import crash_points
 from lastword.storage.delta.crash_points import CrashPoint
@@ -163,14 +163,16 @@ class _PartitionCleaning:
         offset_map = OffsetMap(task.first_dirty_offset, task.end_offset, aborted, task.limits.min_batch_keys)
         for file in self._files_of(dirty):
             if file.last_offset >= task.first_dirty_offset and file.first_offset < task.end_offset:
-                offset_map.add(file.path, self._narrow(file, KEY_COLUMNS))
+                offset_map.add(file.path, self._keys(file))
         self.done.map_entries = len(offset_map.keys)
         self.keyless = offset_map.keyless
-        superseded = Superseded(offset_map.keys, task.first_dirty_offset, aborted, task.limits.min_batch_keys)
+        limits = task.limits
+        superseded = Superseded(offset_map.keys, task.first_dirty_offset, aborted, limits.min_batch_keys, limits.max_hash_bytes)
         if self.done.map_entries:
             for file in self.mine:
-                if file.first_offset < task.first_dirty_offset:
-                    superseded.add(self._narrow(file, KEY_COLUMNS))
+                place = f"{task.location}/{file.path}"
+                if file.first_offset < task.first_dirty_offset and not superseded.lacks(place):
+                    superseded.add(place, self._keys(file))
         cleaning = CleaningPass(
             now_ms=task.now_ms,
             horizon_ms=task.horizon_ms,
@@ -188,6 +190,9 @@ class _PartitionCleaning:
     def _files_of(self, segments: Iterable[Segment]) -> list[SourceFile]:
         labels = {segment.label for segment in segments}
         return [file for file in self.mine if file.segment in labels]
+
+    def _keys(self, file: SourceFile) -> pa.Table:
+        return self._narrow(file, KEY_COLUMNS if file.producer_rows or file.empty_rows else PLAIN_COLUMNS)
 
     def _narrow(self, file: SourceFile, columns: Sequence[str]) -> pa.Table:
         """Return some columns of a file, for the first pass, which counts their bytes."""

@@ -21,7 +21,7 @@ from lastword.compaction.moments import instant
 from lastword.compaction.planning.planner import Obstacle
 from lastword.compaction.planning.receipt import CleaningReceipt
 from lastword.storage.cleaning.cleaning import Cleaning
-from lastword.storage.cleaning.offset_map import KEY_COLUMNS
+from lastword.storage.cleaning.offset_map import PLAIN_COLUMNS
 from lastword.storage.delta import crash_points
 from lastword.storage.delta.crash_points import CrashPoint
 from lastword.storage.files.data_reader import row_groups
@@ -137,7 +137,7 @@ def test_slices_of_which_nothing_is_left_are_not_read_again(spark: SparkSession,
     for picture in ("a=1 b=1", "c=1 a=2", "b=2 a=3", "a=4 b=4"):
         at(T0, topic).append(rows(picture))
     at(T0, topic).roll()
-    narrow, whole = _column_bytes(topic, KEY_COLUMNS), _column_bytes(topic)
+    narrow, whole = _column_bytes(topic, PLAIN_COLUMNS), _column_bytes(topic)
     [receipt] = at(T0, topic).clean()
     assert history(topic) == ["2 c=1", "6 a=4", "7 b=4"]
     assert (receipt.indexed_bytes, receipt.read_bytes) == (sum(narrow), sum(narrow) + whole[1] + whole[3])
@@ -147,13 +147,13 @@ def test_segments_of_which_nothing_is_left_are_replaced_unread(spark: SparkSessi
     """A reload of everything supersedes whole segments, dirty ones and then clean ones; what one row is left of is read."""
     topic = logs.create_topic("reloaded", config=_EAGER)
     _closed(topic, rows("a=1 b=1"), rows("a=2 b=2 c=1"), rows("a=3 b=3"))
-    narrow, whole = _column_bytes(topic, KEY_COLUMNS), _column_bytes(topic)
+    narrow, whole = _column_bytes(topic, PLAIN_COLUMNS), _column_bytes(topic)
     [receipt] = at(T0, topic).clean()
     assert history(topic) == ["4 c=1", "5 a=3", "6 b=3"]
     assert (receipt.records_before, receipt.records_after, dict(receipt.removed)) == (7, 3, {"superseded": 4})
     assert (receipt.indexed_bytes, receipt.read_bytes) == (sum(narrow), sum(narrow) + sum(whole[1:]))
     _closed(topic, rows("c=2 a=4 b=4"))
-    narrow, (_, dirty) = _column_bytes(topic, KEY_COLUMNS), _column_bytes(topic)
+    narrow, (_, dirty) = _column_bytes(topic, PLAIN_COLUMNS), _column_bytes(topic)
     [receipt] = at(T0, topic).clean()
     assert history(topic) == ["7 c=2", "8 a=4", "9 b=4"]
     assert receipt.read_bytes == sum(narrow) + dirty

@@ -212,3 +212,23 @@ def test_a_key_that_comes_again_is_found_however_large_the_clean_section_is(tmp_
     done = task.run(Counting())
     assert (done.groups, done.totals(), done.map_entries) == ([[30], [100]], {"superseded": 1}, 2)
     assert sum(one.record_count for one in done.written) == 11
+
+
+def test_a_clean_file_is_not_read_again_until_one_of_its_keys_comes(tmp_path: Path) -> None:
+    """The first cleaning reads the keys of ten clean files, the second those of the dirty file alone, the third one clean file more."""
+    log = DiskLog.create(tmp_path / "log")
+    for number in range(10):
+        first = 10 * number
+        log.append([log.written(rows(" ".join(f"{first + n}:k{first + n}=1" for n in range(10))), segment=first)])
+    read = []
+    for number, key in enumerate(("new", "newer", "k35", "k35")):
+        offset = 100 + number
+        log.append([log.written(rows(f"{offset}:{key}=2"), segment=offset)])
+        task = _task(log, offset, offset + 1, segment_bytes=1)
+        done = task.run(Counting())
+        read.append(done.indexed_bytes)
+        assert done.totals() == ({"superseded": 1} if key == "k35" else {})
+        _swapped(log, task, done)
+    of_ten, none, of_one, of_two = read
+    assert none < of_one < of_ten / 3
+    assert none < of_two < of_ten / 3
