@@ -28,7 +28,7 @@ CEILINGS: Final = {
     "functions over 60 lines": 0,
     "functions over 15 branches": 0,
     "class names with two meanings": 0,
-    "noqa": 135,
+    "noqa": 134,
     "type: ignore": 19,
     "monkeypatch.setattr in tests": 34,
 }
@@ -38,7 +38,7 @@ ROOMS: Final = {
     "pyspark_lastword": 576,
     "streaming": 5873,
     "storage": 17134,
-    "change_data": 7376,
+    "change_data": 7422,
     "checkpoints": 215,
     "compaction": 6495,
 }

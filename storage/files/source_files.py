@@ -301,7 +301,7 @@ def _texts(file: IO[bytes], file_format: FileFormat, block_bytes: int) -> Iterat
         yield from _some(json_document(file.read(), file_format.encoding))
     else:
         lines, encoding = _decode(file, file_format.encoding)
-        yield from _some(json_lines(lines, encoding))
+        yield from json_lines(lines, encoding)
 
 
 def _decode(file: IO[bytes], encoding: str) -> tuple[Iterable[bytes], str]:

@@ -6,7 +6,7 @@ It runs on executors, which have nothing of the service's.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -98,17 +98,17 @@ def read_as_they_stand(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a file as texts of JSON, and with `columns` as keys and values."""
     for rows in read_texts(path, file_format, options):
-        made: dict[str, list[Any]] = {name: [None] * len(rows) for name in (KEY, VALUE, TEXT, MALFORMED, REFUSAL)}
-        for at, row in enumerate(rows):
-            if row.malformed is not None:
-                made[MALFORMED][at], made[REFUSAL][at] = row.malformed, f"{Reason.MALFORMED.value}: {row.detail}"
-                continue
-            made[TEXT][at] = row.text.decode()
-            if columns is not None:
-                try:
-                    made[KEY][at], made[VALUE][at] = columns.key_of(row.fields), columns.value_of(row.fields)
-                except NoEvent as error:
-                    made[TEXT][at], made[MALFORMED][at] = None, row.text.decode()
-                    made[REFUSAL][at] = f"{Reason.MALFORMED.value}: {error}"
-        types = {KEY: pa.binary(), VALUE: pa.binary()}
-        yield pa.record_batch({name: pa.array(column, types.get(name, pa.string())) for name, column in made.items()})
+        refused = {at: (row.malformed, row.detail) for at, row in enumerate(rows) if row.malformed is not None}
+        keys, values = list[bytes | None]([None] * len(rows)), list[bytes | None]([None] * len(rows))
+        for at, row in enumerate(rows if columns is not None else ()):
+            try:
+                if columns is not None and row.malformed is None:
+                    keys[at], values[at] = columns.key_of(row.fields), columns.value_of(row.fields)
+            except NoEvent as error:
+                refused[at] = row.text.decode(), str(error)
+        texts = [None if at in refused else row.text for at, row in enumerate(rows)]
+        malformed = [refused[at][0] if at in refused else None for at in range(len(rows))]
+        made = {name: pa.array(column, pa.binary()) for name, column in ((KEY, keys), (VALUE, values), (TEXT, texts))}
+        made[TEXT] = made[TEXT].cast(pa.string())
+        reasons = [f"{Reason.MALFORMED.value}: {refused[at][1]}" if at in refused else None for at in range(len(rows))]
+        yield pa.record_batch({**made, MALFORMED: pa.array(malformed, pa.string()), REFUSAL: pa.array(reasons, pa.string())})

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import random
 import string
-from typing import Any
+from itertools import chain
+from typing import Any, Final
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lastword.change_data.columns.json_rows import NoEvent
@@ -123,10 +125,68 @@ def test_a_name_that_comes_again_elsewhere_is_no_column_twice(row: str) -> None:
 )
 def test_a_line_that_is_no_object_is_malformed_and_says_why(line: bytes, why: str) -> None:
     """The lines around it are rows."""
-    first, bad, last = json_lines([b'\xef\xbb\xbf{"k":1}\n', b"\n", line, b'{"k":2}\r\n'], "UTF-8")
+    [[first, bad, last]] = json_lines([b'\xef\xbb\xbf{"k":1}\n', b"\n", line, b'{"k":2}\r\n'], "UTF-8")
     assert (first.text, last.text) == (b'{"k":1}', b'{"k":2}')
     assert bad.malformed is not None
     assert why in bad.detail
+
+
+#: Lines that are rows, that hold more than one or a part of one, and that only look like one.
+_HOSTILE: Final = (
+    *(
+        b'{"a":1}',
+        b' {"a": [1, {"b":null}]} ',
+        '{"ü":"ü"}'.encode(),
+        b"{}",
+        b'{"a":"x:y","b":"\\""}',
+        b"",
+        b" \t",
+        b"null",
+        b"[]",
+        b"1",
+        b"\xff",
+    ),
+    *(
+        b'{"a":1},{"b":2}',
+        b'{"a":1} {"b":2}',
+        b'{"a":',
+        b"1}",
+        b'{"a":[1',
+        b"2]}",
+        b'"b":2}',
+        b'{"a":1',
+        b"]",
+        b"[",
+        b'{"a":1}]',
+        b",",
+        b'{"a":1},',
+    ),
+    *(b'{"a":1,"a":2}', b'{"a" :1,"a" : 2}', b'{"a":1,"\\u0061":2}', b'{"a":{"a":1}}', b'{"a":1,"b":{"a":2}}', b'{"a":01}', b"\x00"),
+    *(b"[" * 3_000 + b"]" * 3_000, b'{"a":' * 3_000, b'{"a":"' + b"x" * 200 + b'"}'),
+)
+
+
+@pytest.mark.parametrize(("lines_at_a_time", "bytes_at_a_time"), [(1, 2**24), (2, 2**24), (5, 20), (10_000, 2**24), (10_000, 1)])
+@pytest.mark.parametrize("encoding", ["UTF-8", "utf-8", "ISO-8859-1"])
+def test_a_line_is_the_same_row_whatever_lines_stand_beside_it(encoding: str, lines_at_a_time: int, bytes_at_a_time: int) -> None:
+    """Lines are decoded together, and each is what it is alone: no two become one, no one becomes two."""
+    chance = random.Random(lines_at_a_time)
+    for _ in range(400):
+        lines = chance.choices(_HOSTILE, k=chance.randint(1, 8)) if chance.random() < 0.7 else [b'{"a":1}'] * chance.randint(1, 8)
+        sizes = {"lines_at_a_time": lines_at_a_time, "bytes_at_a_time": bytes_at_a_time}
+        blocks = list(json_lines([line + b"\r\n" for line in lines], encoding, **sizes))
+        assert all(0 < len(block) <= lines_at_a_time for block in blocks)
+        rows = list(chain.from_iterable(blocks))
+        alone = [(number, line) for number, line in enumerate(lines, start=1) if line.strip()]
+        assert len(rows) == len(alone)
+        for row, (number, line) in zip(rows, alone, strict=True):
+            try:
+                text = line.decode(encoding).encode()
+                expected: tuple[Any, ...] = (text, fields_of_row(text), None)
+            except (UnicodeDecodeError, NoEvent):
+                expected = (b"", {}, line.decode(encoding, "backslashreplace"))
+                assert row.detail.startswith(f"line {number}: ")
+            assert (row.text, row.fields, row.malformed) == expected
 
 
 @pytest.mark.parametrize(
@@ -184,18 +244,19 @@ _VALUES = st.recursive(
 )
 
 
+@example([b"\xef\xbb\xbf", b"\xef\xbb\xbf"], " ")
 @given(st.lists(st.dictionaries(_NAMES, _VALUES, max_size=5) | st.binary(max_size=30), max_size=8), st.sampled_from(string.whitespace[:1]))
 def test_each_line_is_a_row_or_malformed_and_none_is_changed(lines: list[dict[str, Any] | bytes], blank: str) -> None:
     """Random rows and random bytes: nothing is lost, and what is a row means in the log what it means in the file."""
     texts = [json.dumps(line).encode() if isinstance(line, dict) else line.replace(b"\n", b"") for line in lines]
     wide = texts and texts[0][:2] in {b"\xff\xfe", b"\xfe\xff"}
-    kept = [text for text in texts if text.removeprefix(b"\xef\xbb\xbf").strip()]
+    kept = [text for number, text in enumerate(texts) if (text if number else text.removeprefix(b"\xef\xbb\xbf")).strip()]
     try:
-        rows = list(json_lines([*texts, blank.encode()], "UTF-8"))
+        rows = list(chain.from_iterable(json_lines([*texts, blank.encode()], "UTF-8")))
     except CorruptFile:
         assert wide
         return
-    assert len(rows) in {len(kept), len([text for text in texts if text.strip()])}
+    assert len(rows) == len(kept)
     good = [line for line in lines if isinstance(line, dict)]
     whole = iter(rows)
     for line in good:
