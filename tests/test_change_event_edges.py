@@ -6,6 +6,7 @@ What is in doubt becomes a dead letter that names the remedy; nothing is dropped
 from __future__ import annotations
 
 import json
+from itertools import combinations, pairwise
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ import pytest
 
 from lastword import Envelope
 from lastword.change_data.events.event_rows import event_rows
-from tests.change_events import append, append_lines, change, rows_of, topic_in
+from tests.change_events import append, append_lines, change, key_of, rows_of, topic_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -176,3 +177,33 @@ def test_a_time_of_mysql_that_is_no_time_of_day_has_a_way_on(tmp_path: Path, val
     topic = topic_in(tmp_path)
     append(topic, event, envelope=Envelope(schema=f"id int, t {kind}"))
     assert topic.table().to_pylist() == [{"id": 1, "t": json.loads(value)}]
+
+
+# Where an append ends
+
+
+@pytest.mark.parametrize("cuts", [cuts for count in range(4) for cuts in combinations(range(1, 4), count)], ids=str)
+@pytest.mark.parametrize(("is_flat", "mode"), [(False, ""), (True, ""), (True, "rewrite-with-tombstone")])
+@pytest.mark.parametrize("is_noted", [False, True], ids=["tombstone without a key", "tombstone with the new key"])
+def test_a_row_that_moves_keeps_its_columns_wherever_an_append_ends(
+    tmp_path: Path, cuts: tuple[int, ...], mode: Any, *, is_flat: bool, is_noted: bool
+) -> None:
+    """A change of the key with TOAST: the row, its deletion, the tombstone behind that, and the row under its new key."""
+    left_out = "__debezium_unavailable_value"
+
+    def event(op: str, key: int, at: int, body: str, **headers: int) -> dict[str, Any]:
+        row = {"id": key, "body": body}
+        flat = json.dumps({**row, "__deleted": str(op == "d").lower(), "__op": op, "__source_lsn": at, "__source_connector": "postgresql"})
+        value = flat if is_flat else change(op, key, at, None if op == "d" else row, before=row if op == "d" else None)[1]
+        return {"key": key_of(key), "value": value, "headers": noted(headers)}
+
+    def noted(headers: Mapping[str, int]) -> list[dict[str, str]]:
+        return [{"key": f"__debezium.{name}", "value": key_of(key)} for name, key in headers.items()]
+
+    tombstone = {"key": key_of(5), "value": None, "headers": noted({"newkey": 50} if is_noted else {})}
+    events = [event("c", 5, 10, "long"), event("d", 5, 20, "long", newkey=50), tombstone, event("c", 50, 20, left_out, oldkey=5)]
+    topic = topic_in(tmp_path)
+    envelope = Envelope(kind="debezium-flat" if is_flat else "debezium", delete_tombstone_handling_mode=mode)
+    for start, end in pairwise([0, *cuts, 4]):
+        assert not topic.append(events[start:end], envelope=envelope).refused
+    assert list(rows_of(topic).values()) == [{"id": 50, "body": "long"}]

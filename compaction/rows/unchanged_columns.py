@@ -34,6 +34,7 @@ from lastword.compaction.rows.input_columns import HEADERS, UNCHANGED
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from lastword.compaction.rows.input_columns import EventPolicy
 
@@ -104,6 +105,15 @@ class LastRecord:
         """Return a record of the log."""
         return LastRecord(value, sequence or "", _moved_of(headers), _filled_since(headers))
 
+    @property
+    def may_be_behind_a_deletion(self) -> bool:
+        """Whether this is a tombstone that carries no row: if it is behind a deletion, it is a part of it, and that one may carry a row."""
+        return self.value is None and self.moved is None
+
+    def behind(self, before: LastRecord | None) -> LastRecord:
+        """Return the record as it is behind the one before it of its key."""
+        return replace(self, moved=before.moved) if before is not None and self.may_be_behind_a_deletion else self
+
 
 def columns_since(headers: Iterable[Mapping[str, Any]] | None) -> str | None:
     """Return the source sequence since which columns of a record are so that are not its own; None if all are.
@@ -137,8 +147,8 @@ def _last_header(headers: Iterable[Mapping[str, Any]] | None, name: str) -> byte
 class Records(Protocol):
     """The way to the last records of some keys in the log."""
 
-    def __call__(self, keys: Collection[bytes]) -> Mapping[bytes, LastRecord]:
-        """Return them; a key that has none is left out."""
+    def __call__(self, keys: Collection[bytes], *, moved: AbstractSet[bytes]) -> Mapping[bytes, LastRecord]:
+        """Return them; a key that has none is left out. For the keys `moved`, a tombstone has the row of the deletion that it is behind."""
 
 
 @dataclass(slots=True)
@@ -169,16 +179,17 @@ class UnchangedColumns:
         keys, values = rows.column("key").to_pylist(), rows.column("value").to_pylist()
         sequences = rows.column("source_sequence").to_pylist()
         notes = {row: _UNCHANGED.decode(text) for row, text in enumerate(texts.to_pylist()) if text is not None}
-        old_keys = {note.old_key.encode() for note in notes.values() if note.old_key is not None}
-        last = self._last_records({keys[row] for row in notes} | old_keys)
+        moved = {note.old_key.encode() for note in notes.values() if note.old_key is not None}
+        moved |= {keys[row] for row, note in notes.items() if note.new_key is not None}
+        last = self._last_records({keys[row] for row in notes} | moved, moved)
         refused, records = dict[int, str](), dict[int, LastRecord]()
         for row, key in enumerate(keys):
             record = LastRecord(values[row], sequences[row])
             if row not in notes:
-                if values[row] is None and key in last and last[key].moved is not None:  # a tombstone behind a deletion is part of it
-                    record = records[row] = replace(record, moved=last[key].moved)
                 if key in last:
-                    last[key] = record
+                    record = last[key] = record.behind(last[key])
+                if record.moved is not None:
+                    records[row] = record
                 continue
             record, missing = self._record(key, record, notes[row], last)
             if missing:
@@ -217,15 +228,19 @@ class UnchangedColumns:
             value, missing = _PLAIN.encode({**_FIELDS.decode(value), **dict.fromkeys(missing)}), ()
         return LastRecord(value, record.sequence, None, since if is_filled else None), missing
 
-    def _last_records(self, keys: Collection[bytes]) -> dict[bytes, LastRecord]:
-        """Return the last record of each key, in the append so far or in the log; an empty one for a key without."""
-        last: dict[bytes, LastRecord] = {}
+    def _last_records(self, keys: AbstractSet[bytes], moved: AbstractSet[bytes]) -> dict[bytes, LastRecord]:
+        """Return the last record of each key, in the append so far or in the log; an empty one for a key without. `moved` as `Records`."""
+        last, settled = dict[bytes, LastRecord](), set[bytes]()
         for batch, records in self._taken:
             columns = (batch.column(name).to_pylist() for name in _KEPT)
-            rows = enumerate(zip(*columns, strict=True))
-            last |= {key: records.get(at, LastRecord(value, sequence)) for at, (key, value, sequence) in rows if key in keys}
-        missing = [key for key in keys if key not in last]
-        return {**dict.fromkeys(missing, LastRecord()), **(self._records(missing) if missing else {}), **last}
+            for at, (key, value, sequence) in enumerate(zip(*columns, strict=True)):
+                if key in keys:
+                    record = records.get(at, LastRecord(value, sequence))
+                    last[key] = record.behind(last.get(key))
+                    settled |= set() if record.may_be_behind_a_deletion else {key}
+        wanted = (keys - last.keys()) | ((moved & last.keys()) - settled)
+        of_log = self._records(wanted, moved=moved) if wanted else {}
+        return {key: last[key].behind(of_log.get(key)) if key in last else of_log.get(key, LastRecord()) for key in keys}
 
 
 def _moved_row(old: LastRecord, new_key: bytes, position: str) -> tuple[bytes | None, str]:

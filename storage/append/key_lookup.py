@@ -40,6 +40,7 @@ from lastword.storage.files.locations import local_path
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
     from pathlib import Path
 
     from lastword.storage.delta.snapshot import Files, LogSnapshot
@@ -116,29 +117,37 @@ class KeyLookup:
                 frames = [frame for of_path in threads.map(read, paths) for frame in of_path]
         return _newest_of(pl.concat([pl.LazyFrame(schema=_SCHEMA), *(frame.lazy() for frame in frames)])).collect()
 
-    def records(self, keys: Collection[bytes]) -> dict[bytes, LastRecord]:
-        """Return the last record of each key that the partition has. Errors as `newest`."""
-        records: dict[bytes, LastRecord] = {}
+    def records(self, keys: Collection[bytes], *, moved: AbstractSet[bytes] = frozenset()) -> dict[bytes, LastRecord]:
+        """Return the last record of each key that the partition has; see `lastword.compaction.rows.unchanged_columns.Records`.
+
+        Errors as `newest`.
+        """
+        records, unsettled = dict[bytes, LastRecord](), set(keys)
         for path in reversed(self.paths):
-            wanted = pa.array([key for key in keys if key not in records], pa.binary())
-            if not len(wanted):
+            if not unsettled:
                 break
-            records |= self._records(path, wanted)
+            of_file, settled = self._records(path, pa.array(list(unsettled), pa.binary()))
+            records |= {key: records[key].behind(record) if key in records else record for key, record in of_file.items()}
+            unsettled -= settled | (of_file.keys() - moved)
         return records
 
-    def _records(self, path: str, keys: pa.Array) -> dict[bytes, LastRecord]:
-        """Return the last records of keys in one file; values are read only of row groups that have one of them."""
+    def _records(self, path: str, keys: pa.Array) -> tuple[dict[bytes, LastRecord], set[bytes]]:
+        """Return the last records of keys in one file, and of which of them an earlier file can say no more: `LastRecord.behind`.
+
+        Values are read only of row groups that have one of them.
+        """
         narrow = row_groups(self.location, self.storage_options, path, ("key", "control"))
         hits = [len(_data_of(group.read(), keys)) > 0 for group in narrow]
+        records, settled = dict[bytes, LastRecord](), set[bytes]()
         if not any(hits):
-            return {}
-        records: dict[bytes, LastRecord] = {}
+            return records, settled
         groups = row_groups(self.location, self.storage_options, path, ("key", "value", "control", "headers", "source_sequence"))
         for group, is_hit in zip(groups, hits, strict=True):
-            if is_hit:
-                rows = _data_of(group.read(), keys)
-                records |= {row["key"]: LastRecord.of(row["value"], row["source_sequence"], row["headers"]) for row in rows.to_pylist()}
-        return records
+            for row in _data_of(group.read(), keys).to_pylist() if is_hit else ():
+                record = LastRecord.of(row["value"], row["source_sequence"], row["headers"])
+                records[row["key"]] = record.behind(records.get(row["key"]))
+                settled |= set() if record.may_be_behind_a_deletion else {row["key"]}
+        return records, settled
 
     def highest_in(self, places: Collection[Place]) -> dict[Place, str]:
         """Return the highest order of the records of each of some scopes and Kafka partitions, if it has one. Errors as `newest`.

@@ -14,6 +14,7 @@ from lastword.compaction.rows.unchanged_columns import MOVED, UNCHANGED_SINCE, L
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
+    from collections.abc import Set as AbstractSet
 
     from lastword.compaction.rows.unchanged_columns import Resolved
 
@@ -28,7 +29,8 @@ class _Log:
     def __init__(self, **records: LastRecord) -> None:
         self.records = {name.encode(): record for name, record in records.items()}
 
-    def __call__(self, keys: Collection[bytes]) -> Mapping[bytes, LastRecord]:
+    def __call__(self, keys: Collection[bytes], *, moved: AbstractSet[bytes]) -> Mapping[bytes, LastRecord]:
+        del moved  # a tombstone here has what the deletion before it carries
         return {key: self.records[key] for key in keys if key in self.records}
 
 
@@ -202,12 +204,19 @@ def test_a_deletion_that_comes_again_keeps_the_row_that_it_took_away(*, is_noted
         cuts: list[list[list[tuple[str, str | None, str, str | None]]]] = [
             [[goes, behind, comes]],
             [[goes, behind], [comes]],
+            [[goes], [("another key", "b", "6", None), behind], [comes]],
+            [[goes], [behind, behind], [goes], [comes]],
             [[goes, goes, comes]],
         ]
         for batches in cuts:
             columns = UnchangedColumns(_POLICY, log)
             done = [columns.resolve(_batch(*batch)) for batch in batches]
             assert (_bodies(done[-1])[-1], done[-1].refused) == ("long", {})
+    row = ("old", "another one", "6", None)
+    between = UnchangedColumns(_POLICY, _Log())
+    for batch in ([goes], [row], [("old", None, "7", None)]):
+        between.resolve(_batch(*batch))
+    assert list(between.resolve(_batch(comes)).refused) == [0], "a row stands between the deletion and the tombstone"
     other = UnchangedColumns(_POLICY, _Log(old=LastRecord(None, "5", _moved())))
     assert _headers(other.resolve(_batch(("old", None, "7", _note(new_key="new")), ("old", None, "8", _note(new_key="x"))))) == [[], []]
 

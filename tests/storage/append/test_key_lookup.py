@@ -6,12 +6,14 @@ import random
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from lastword import LogDir
 from lastword.compaction.order.source_positions import SourcePosition
+from lastword.compaction.rows.unchanged_columns import MOVED, Moved
 from lastword.storage.append.key_lookup import KeyLookup
 from lastword.storage.files.data_reader import RowGroup
 from tests.change_events import append, change, topic_in
@@ -105,6 +107,39 @@ def test_the_last_record_of_a_key_is_found_in_its_row_group(tmp_path: Path) -> N
     topic.append([{"key": f"k{number % 3}", "value": f"{number}", "source_sequence": number} for number in range(5)])
     found = _in_row_groups(topic).records([b"k1", b"k2", b"x"])
     assert {key: record.value for key, record in found.items()} == {b"k1": b"4", b"k2": b"2"}
+
+
+@pytest.mark.parametrize(
+    ("appends", "row"),
+    [
+        pytest.param("moved", "r", id="the deletion itself"),
+        pytest.param("moved tombstone", "r", id="in one file"),
+        pytest.param("moved | tombstone", "r", id="in two files"),
+        pytest.param("moved | tombstone | other | tombstone tombstone", "r", id="several tombstones"),
+        pytest.param("moved | live | tombstone", None, id="a row between them"),
+        pytest.param("moved | live tombstone", None, id="a row between them, in the file of the tombstone"),
+        pytest.param("moved live", None, id="a row behind it"),
+        pytest.param("tombstone", None, id="no deletion"),
+    ],
+)
+def test_a_tombstone_has_the_row_of_the_deletion_that_it_is_behind(tmp_path: Path, appends: str, row: str | None) -> None:
+    """Wherever an append ended; for the keys that are asked for so, as it may take a look into more files."""
+    topic = LogDir(str(tmp_path)).create_topic("fruit", config={"cleanup.policy": "compact"})
+    header = {"key": MOVED, "value": msgspec.json.encode(Moved("r", "new"))}
+    records: dict[str, dict[str, Any]] = {
+        "moved": {"key": "k", "value": None, "headers": [header]},
+        "tombstone": {"key": "k", "value": None},
+        "live": {"key": "k", "value": "v"},
+        "other": {"key": "other", "value": "v"},
+    }
+    for append_ in appends.split(" | "):
+        topic.append([records[name] for name in append_.split()])
+    lookup = KeyLookup.of(topic.log.paths.log, topic.log.storage_options, topic.log.snapshot().files, 0)
+    for key in (b"k", b"x"):
+        record = lookup.records([b"k", b"x"], moved={key})[b"k"]
+        assert record.value == (b"v" if appends.endswith("live") else None)
+        if key == b"k":
+            assert (record.moved and record.moved.row) == row
 
 
 def test_the_highest_order_of_a_source_is_read_from_the_files_that_may_have_it(tmp_path: Path) -> None:
