@@ -6,8 +6,9 @@
  clean file b   0x44 0x90           read: it holds the key, or another one with the same hash
 ```
 
-It is a cache of the process, for the files of all topics. A file never changes, so its hashes are never wrong. They have 64 bits and a
-seed of the process; two keys with the same hash cost time, as a file is then read in vain, and nothing else.
+It is a cache of the process, for the files of all topics. A file never changes, and no other one gets its name, so its hashes are never
+wrong. They have 64 bits and a seed of the process; two keys with the same hash cost time, as a file is then read in vain, and nothing else.
+Damage of a file that is not read is not noticed here.
 """
 
 from __future__ import annotations
@@ -63,21 +64,29 @@ class KeyHashCache:
 
     def put(self, file: str, hashes: Hashes, *, max_bytes: int) -> None:
         """Hold the hashes of the keys of a file, if there is room for them in so many bytes of all files."""
-        hashes, now = np.sort(hashes), self.now()
         with self._lock:
             self._drop(file)
-            while self._bytes + _size(hashes) > max_bytes:
-                oldest = next(iter(self._files), None)
-                if oldest is None or now - self._files[oldest][1] < _IDLE_SECONDS:
-                    return
-                self._drop(oldest)
-            self._files[file] = hashes, now
+            if not self._make_room(max_bytes - _size(hashes)):
+                return
+        hashes = np.sort(hashes)
+        with self._lock:
+            self._drop(file)
+            self._files[file] = hashes, self.now()
             self._bytes += _size(hashes)
 
     def drop(self, file: str) -> None:
-        """Let go of a file that is replaced."""
+        """Let go of a file that leaves the log."""
         with self._lock:
             self._drop(file)
+
+    def _make_room(self, most_bytes: int) -> bool:
+        """Let go of idle files until the others take at most so many bytes; tell whether they do."""
+        while self._bytes > most_bytes:
+            oldest = next(iter(self._files), None)
+            if oldest is None or self.now() - self._files[oldest][1] < _IDLE_SECONDS:
+                return False
+            self._drop(oldest)
+        return most_bytes >= 0
 
     def _drop(self, file: str) -> None:
         if file in self._files:

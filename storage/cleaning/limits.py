@@ -1,4 +1,4 @@
-"""How much of a log a cleaning or a merge of small files takes at a time; the records of the log are the same whatever the limits are.
+"""How much of a log a cleaning or a merge of small files takes or remembers; the records of the log are the same whatever the limits are.
 
 ```
  pass 1    the keys of `min_batch_keys` records, at least, are folded or looked up at a time

@@ -92,7 +92,7 @@ class Superseded:
     _wanted: Hashes = field(init=False)
     _held: list[_HeldFile] = field(default_factory=list)
     _held_rows: int = 0
-    _offsets: list[NDArray[np.int64]] = field(default_factory=list)
+    _matches: list[NDArray[np.int64]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Hash the keys of the map."""
@@ -118,18 +118,16 @@ class Superseded:
             rows = pl.concat([file.records for file in self._held])
             # Where hardly any key comes again the smaller side is hashed: polars hashes the right one.
             offsets = rows.join(self.keys.select("key"), on="key", how="semi")["offset"].sort().to_numpy()
-            self._offsets.append(offsets)
+            self._matches.append(offsets)
             for file in self._held:
-                if file.has_any_of(offsets):
-                    self.cache.drop(file.place)  # it is written again
-                else:
+                if not file.has_any_of(offsets):  # it stays
                     self.cache.put(file.place, file.hashes, max_bytes=self.max_hash_bytes)
             self._held, self._held_rows = [], 0
 
     def offsets(self) -> NDArray[np.int64]:
         """Return the offsets, ascending."""
         self._look_up()
-        return np.sort(np.concatenate(self._offsets)) if self._offsets else np.empty(0, dtype=np.int64)
+        return np.sort(np.concatenate(self._matches)) if self._matches else np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)

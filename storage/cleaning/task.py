@@ -2,13 +2,14 @@
 
 ```
  map       dirty files: key, offset            newest offset of each key (`offset_map`)
- ask       clean files: key, offset            which records give way; special rows: which segments change beside
+ ask       clean files: key, offset            which records give way (`offset_map`; a file that is known to have none of the keys is not
+                                               read: `key_hashes`); special rows: which segments change beside
  group     dirty segments, changed clean ones, small ones worth merging (pure)
  stream    the files of those groups, row group by row group: the rule (`fates`) decides, what stays is written in order
 ```
 
-Memory: the map, the keys of a stretch of clean files, a row group and the writer's buffer. A file of which no row is left is not read
-again.
+Memory: the map and hashes of its keys, the keys of a stretch of clean files, a row group and the writer's buffer; and for all tasks of the
+process together the hashes of keys of clean files. A file of which no row is left is not read again.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from lastword.compaction.order.source_positions import highest_by_place, highest
 from lastword.compaction.planning.grouping import group_segments, worth_writing
 from lastword.compaction.producers import Control
 from lastword.compaction.rows.fates import RULE_COLUMNS, CleaningPass, Removal, fates, survivors
+from lastword.storage.cleaning.key_hashes import KEY_HASHES
 from lastword.storage.cleaning.offset_map import KEY_COLUMNS, PLAIN_COLUMNS, OffsetMap, Superseded, count_between
 from lastword.storage.cleaning.slices import SegmentWriter
 from lastword.storage.delta import crash_points
@@ -170,9 +172,8 @@ class _PartitionCleaning:
         superseded = Superseded(offset_map.keys, task.first_dirty_offset, aborted, limits.min_batch_keys, limits.max_hash_bytes)
         if self.done.map_entries:
             for file in self.mine:
-                place = f"{task.location}/{file.path}"
-                if file.first_offset < task.first_dirty_offset and not superseded.lacks(place):
-                    superseded.add(place, self._keys(file))
+                if file.first_offset < task.first_dirty_offset and not superseded.lacks(self._place(file)):
+                    superseded.add(self._place(file), self._keys(file))
         cleaning = CleaningPass(
             now_ms=task.now_ms,
             horizon_ms=task.horizon_ms,
@@ -190,6 +191,9 @@ class _PartitionCleaning:
     def _files_of(self, segments: Iterable[Segment]) -> list[SourceFile]:
         labels = {segment.label for segment in segments}
         return [file for file in self.mine if file.segment in labels]
+
+    def _place(self, file: SourceFile) -> str:
+        return f"{self.task.location}/{file.path}"
 
     def _keys(self, file: SourceFile) -> pa.Table:
         return self._narrow(file, KEY_COLUMNS if file.producer_rows or file.empty_rows else PLAIN_COLUMNS)
@@ -268,6 +272,7 @@ class _PartitionCleaning:
         )
         try:
             for file in self._files_of(group):
+                KEY_HASHES.drop(self._place(file))
                 if self._count_whole(file, cleaning):
                     continue
                 columns = DATA_SCHEMA.names if self.task.writes else _COUNTED_COLUMNS

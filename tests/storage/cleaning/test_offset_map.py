@@ -54,7 +54,7 @@ def test_superseded_records_are_the_same_however_many_keys_are_looked_up_at_a_ti
 @pytest.mark.parametrize("min_batch_keys", [1, 3, 2**20])
 @pytest.mark.parametrize("columns", [KEY_COLUMNS, PLAIN_COLUMNS])
 def test_a_file_that_holds_none_of_the_keys_is_known_from_then_on(min_batch_keys: int, columns: tuple[str, ...]) -> None:
-    """Hashes are kept of the file without a superseded record; of the other ones nothing is, as they are written again.
+    """Hashes are kept of the files without a superseded record: they stay as they are.
 
     ```
      files    0: a b c      3: d e null      6: f      7: c      8: - (no row)      the dirty range begins at 7

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import random
+import re
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
+from lastword.compaction.errors import CorruptLog
 from lastword.compaction.producers import Control
 from lastword.storage.cleaning.limits import CLEANING_LIMITS, CleaningLimits
 from lastword.storage.cleaning.task import CleanTask, SourceFile
@@ -22,8 +26,6 @@ from tests.compaction.row_rules import Row, after, fate, pinned_transactions
 from tests.storage.logs import DiskLog
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from lastword.storage.cleaning.task import Cleaned
 
 _HISTORIES, _MANY_HISTORIES = 25, 600
@@ -232,3 +234,18 @@ def test_a_clean_file_is_not_read_again_until_one_of_its_keys_comes(tmp_path: Pa
     of_ten, none, of_one, of_two = read
     assert none < of_one < of_ten / 3
     assert none < of_two < of_ten / 3
+
+
+def test_damage_of_a_clean_file_is_noticed_when_it_is_read(tmp_path: Path) -> None:
+    """A cleaning that needs none of its keys succeeds; the one that a key of it comes in names the file."""
+    log = DiskLog.create(tmp_path / "log")
+    log.append([log.written(rows("0:a=1 1:b=1"), segment=0)])
+    log.append([log.written(rows("2:c=1"), segment=2)])
+    path = log.snapshot().files.path[0]
+    assert _task(log, 2, 3, segment_bytes=1).run(Counting()).totals() == {}
+    os.truncate(Path(log.location, path), 10)
+    log.append([log.written(rows("3:d=1"), segment=3)])
+    assert _task(log, 3, 4, segment_bytes=1).run(Counting()).totals() == {}
+    log.append([log.written(rows("4:b=2"), segment=4)])
+    with pytest.raises(CorruptLog, match=re.escape(path)):
+        _task(log, 4, 5, segment_bytes=1).run(Counting())
