@@ -37,7 +37,7 @@ ROOMS: Final = {
     "lastword": 12717,
     "pyspark_lastword": 576,
     "streaming": 5873,
-    "storage": 17155,
+    "storage": 17141,
     "change_data": 7422,
     "checkpoints": 215,
     "compaction": 6510,

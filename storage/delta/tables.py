@@ -15,6 +15,7 @@ Errors: `TableNotFoundError` when there is no table, `CorruptLog` for damage (`D
 from __future__ import annotations
 
 import errno
+import json
 import re
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -44,6 +45,9 @@ _LOOKS: Final = 3
 #: The names of commits and checkpoints.
 _LOG_FILE: Final = re.compile(r"\d{20}\.")
 _CHECKPOINT_INTERVAL: Final = 100
+_LAST_CHECKPOINT: Final = "_delta_log/_last_checkpoint"
+#: The file of a checkpoint: its version, and of one in several files also the number of the file, and of how many.
+CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet")
 
 
 def create_table(
@@ -106,6 +110,38 @@ def write_checkpoint(table: DeltaTable, storage_options: Mapping[str, str]) -> N
     except DeltaError as error:  # what is there says whether that is damage
         open_table(table.table_uri, storage_options)
         raise OSError(errno.EIO, f"{table.table_uri}: no checkpoint could be written: {said_by_delta(error)}") from error
+
+
+def checkpoint_version(filesystem: fs.FileSystem) -> int:
+    """Return the version of the last checkpoint as the table names it; -1 for none."""
+    try:
+        with storage_faults(_LAST_CHECKPOINT), filesystem.open_input_stream(_LAST_CHECKPOINT) as stream:
+            return int(json.loads(stream.read())["version"])
+    except FileNotFoundError:
+        return -1
+    except (ValueError, KeyError, TypeError):
+        return newest_checkpoint(list_delta_log(filesystem))[0]
+
+
+def list_delta_log(filesystem: fs.FileSystem) -> list[str]:
+    """Return the names of the files in the Delta log of a table; none if there is no table."""
+    with storage_faults("_delta_log"):
+        return [file.base_name for file in filesystem.get_file_info(fs.FileSelector("_delta_log", allow_not_found=True))]
+
+
+def newest_checkpoint(log_files: Sequence[str]) -> tuple[int, list[str]]:
+    """Return the version of the newest whole checkpoint, and its files; -1 for none. A checkpoint of another form is none."""
+    checkpoints = dict[int, dict[str, int]]()
+    for name in log_files:
+        matched = CHECKPOINT.fullmatch(name)
+        if matched:
+            checkpoints.setdefault(int(matched[1]), {})[f"_delta_log/{name}"] = int(matched[3] or 1)
+    for version in sorted(checkpoints, reverse=True):
+        single = [path for path, parts in checkpoints[version].items() if parts == 1]
+        whole = single[:1] or (sorted(checkpoints[version]) if len(checkpoints[version]) == max(checkpoints[version].values()) else [])
+        if whole:
+            return version, whole
+    return -1, []
 
 
 def open_table(location: str, storage_options: Mapping[str, str], *, version: int | None = None) -> DeltaTable:

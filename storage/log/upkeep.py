@@ -20,17 +20,13 @@ Nothing here runs a Spark job.
 
 from __future__ import annotations
 
-import json
-import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
-
-from pyarrow import fs
 
 from lastword.compaction.config.keys import DAY_MS, HOUR_MS
 from lastword.compaction.readers import oldest_seen_ms
 from lastword.storage.delta.commit import flush_delta_log
-from lastword.storage.delta.tables import open_table, write_checkpoint
+from lastword.storage.delta.tables import CHECKPOINT, checkpoint_version, list_delta_log, open_table, write_checkpoint
 from lastword.storage.files.paths import filesystem_of, storage_faults
 from lastword.storage.log.limits import UPKEEP_LIMITS
 
@@ -42,8 +38,6 @@ if TYPE_CHECKING:
 #: delta.deletedFileRetentionDuration).
 _LONGEST_FILE_RETENTION_MS: Final = 7 * DAY_MS
 _LEDGER_FILES: Final = 100
-#: A checkpoint of one file, as delta-rs writes them.
-_CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint\.parquet")
 
 
 def vacuum(log: TopicLog, *, now_ms: int, orphans: bool = False, limits: UpkeepLimits = UPKEEP_LIMITS) -> None:
@@ -69,7 +63,7 @@ def checkpoint(log: TopicLog, *, limits: UpkeepLimits = UPKEEP_LIMITS) -> int:
     runs, each 500th commit writes one (`lastword.storage.files.schema.log_properties`).
     """
     table = open_table(log.paths.log, log.storage_options)
-    newest, version = _newest_checkpoint(log), table.version()
+    newest, version = checkpoint_version(filesystem_of(log.paths.log, log.storage_options)), table.version()
     if version - newest < limits.checkpoint_commits:
         return newest
     write_checkpoint(table, log.storage_options)
@@ -88,23 +82,13 @@ def _thin_checkpoints(log: TopicLog, limits: UpkeepLimits) -> None:
     """
     files = filesystem_of(log.paths.log, log.storage_options)
     with storage_faults(log.paths.log):
-        names = [file.base_name for file in files.get_file_info(fs.FileSelector("_delta_log"))]
-        versions = sorted(int(match[1]) for name in names if (match := _CHECKPOINT.fullmatch(name)))
+        matches = (CHECKPOINT.fullmatch(name) for name in list_delta_log(files))
+        versions = sorted(int(match[1]) for match in matches if match and match[2] is None)  # of one file, as delta-rs writes them
         first = {version // limits.checkpoint_spacing: version for version in reversed(versions)}
         for version in versions[: max(0, len(versions) - limits.kept_checkpoints)]:
             if first[version // limits.checkpoint_spacing] != version:
                 with suppress(FileNotFoundError):  # another process deletes them, too
                     files.delete_file(f"_delta_log/{version:020}.checkpoint.parquet")
-
-
-def _newest_checkpoint(log: TopicLog) -> int:
-    """Return the table version of the newest checkpoint, as the Delta log names it; -1 when it names none, or cannot be read."""
-    try:
-        files = filesystem_of(log.paths.log, log.storage_options)
-        with storage_faults(log.paths.log), files.open_input_stream("_delta_log/_last_checkpoint") as stream:
-            return int(json.loads(stream.read())["version"])
-    except (FileNotFoundError, ValueError, KeyError, TypeError):  # the last three: a power cut left a part of it
-        return -1
 
 
 def compact_ledger(

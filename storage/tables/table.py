@@ -27,7 +27,7 @@ from lastword.compaction.errors import CommitConflict, CommitStateUnknown, Corru
 from lastword.storage.delta import crash_points
 from lastword.storage.delta.commit import retry_on_conflict
 from lastword.storage.delta.crash_points import CrashPoint
-from lastword.storage.delta.tables import open_table, write_checkpoint
+from lastword.storage.delta.tables import checkpoint_version, open_table, write_checkpoint
 from lastword.storage.files.locations import location_of
 from lastword.storage.reading.view import view_of
 from lastword.storage.tables.bootstrap import plan_bootstrap
@@ -49,7 +49,7 @@ from lastword.storage.tables.table_properties import (
 )
 from lastword.storage.tables.table_rows import RECORD_COLUMNS, RowMaker
 from lastword.storage.tables.table_schema import differing_columns, read_schema, stored_name
-from lastword.storage.tables.table_state import ERASURE_OF_CHANGED, checkpoint_version
+from lastword.storage.tables.table_state import ERASURE_OF_CHANGED
 from lastword.storage.tables.upkeep import plan_merges, unused_files
 
 if TYPE_CHECKING:

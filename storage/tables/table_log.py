@@ -22,7 +22,7 @@ from lastword.storage.delta.commit import new_token, put_commit
 from lastword.storage.delta.commit_text import Add, Remove
 from lastword.storage.delta.crash_points import CrashPoint
 from lastword.storage.delta.history import CommitMetadata, commit_actions
-from lastword.storage.delta.tables import make_log_folder
+from lastword.storage.delta.tables import checkpoint_version, make_log_folder
 from lastword.storage.files.paths import filesystem_of
 from lastword.storage.tables.statistics import with_wide_bounds
 from lastword.storage.tables.table_properties import KNOWN_FEATURES, is_obstacle
@@ -32,7 +32,6 @@ from lastword.storage.tables.table_state import (
     TableCommit,
     TableFile,
     TableState,
-    checkpoint_version,
     commits_back_to_ours,
     follow,
     is_known,

@@ -11,7 +11,6 @@ it changes rows.
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -22,6 +21,7 @@ from pyarrow import fs
 
 from lastword.compaction.errors import CorruptLog
 from lastword.storage.delta.history import CommitMetadata, commit_actions, commit_file
+from lastword.storage.delta.tables import list_delta_log, newest_checkpoint
 from lastword.storage.files.paths import storage_faults
 from lastword.storage.tables.statistics import null_count, row_count
 from lastword.storage.tables.vectors import Vector
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 KIND: Final = "table"
 #: What an erasure is called from a table that others changed.
 ERASURE_OF_CHANGED: Final = "erase-changed"
-_LAST_CHECKPOINT: Final = "_delta_log/_last_checkpoint"
-_CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet")
 #: Checkpoints of any form, such as those of the feature v2Checkpoint.
 _COMMIT_OR_CHECKPOINT: Final = re.compile(r"\d{20}\.(json$|checkpoint\.)")
 _ACTIONS: Final = ("add", "txn", "metaData", "protocol")
@@ -183,7 +181,7 @@ def read_state(filesystem: fs.FileSystem) -> TableState | None:
 
     Raises `CorruptLog` for a Delta log that cannot be read, `OSError` when the storage gives no answer.
     """
-    log_files = _listed_log(filesystem)
+    log_files = list_delta_log(filesystem)
     begin = _checkpoint(filesystem, log_files)
     state, _ = follow(filesystem, _NOTHING if begin is None else begin)
     newest = max((int(name[:20]) for name in log_files if _COMMIT_OR_CHECKPOINT.match(name)), default=-1)
@@ -213,17 +211,6 @@ def is_known(filesystem: fs.FileSystem, state: TableState) -> bool:
     return bool(filesystem.get_file_info(commit_file(state.version)).type != fs.FileType.NotFound)
 
 
-def checkpoint_version(filesystem: fs.FileSystem) -> int:
-    """Return the version of the last checkpoint as the table names it; -1 for none."""
-    try:
-        with storage_faults(_LAST_CHECKPOINT), filesystem.open_input_stream(_LAST_CHECKPOINT) as stream:
-            return int(json.loads(stream.read())["version"])
-    except FileNotFoundError:
-        return -1
-    except (ValueError, KeyError, TypeError):
-        return _newest_checkpoint(_listed_log(filesystem))[0]
-
-
 def commits_back_to_ours(filesystem: fs.FileSystem, version: int) -> tuple[list[TableCommit], TableCommit | None]:
     """Return the commits up to a version that are not ours, newest first, and the last one of ours below them, of an unchanged table.
 
@@ -241,13 +228,8 @@ def commits_back_to_ours(filesystem: fs.FileSystem, version: int) -> tuple[list[
     return others, None
 
 
-def _listed_log(filesystem: fs.FileSystem) -> list[str]:
-    with storage_faults("_delta_log"):
-        return [file.base_name for file in filesystem.get_file_info(fs.FileSelector("_delta_log", allow_not_found=True))]
-
-
 def _checkpoint(filesystem: fs.FileSystem, log_files: Sequence[str]) -> TableState | None:
-    version, paths = _newest_checkpoint(log_files)
+    version, paths = newest_checkpoint(log_files)
     if version < 0:
         return None
     state, actions = _NOTHING, list[dict[str, Any]]()
@@ -266,21 +248,6 @@ def _plain(body: dict[str, Any]) -> dict[str, Any]:
     if "format" in body:
         maps["format"] = {"provider": body["format"]["provider"], "options": dict(body["format"].get("options") or ())}
     return {name: value for name, value in body.items() if value is not None} | maps
-
-
-def _newest_checkpoint(log_files: Sequence[str]) -> tuple[int, list[str]]:
-    """Return the version of the newest whole checkpoint, and its files; -1 for none. A checkpoint of another form is none."""
-    checkpoints = dict[int, dict[str, int]]()
-    for name in log_files:
-        matched = _CHECKPOINT.fullmatch(name)
-        if matched:
-            checkpoints.setdefault(int(matched[1]), {})[f"_delta_log/{name}"] = int(matched[3] or 1)
-    for version in sorted(checkpoints, reverse=True):
-        single = [path for path, parts in checkpoints[version].items() if parts == 1]
-        whole = single[:1] or (sorted(checkpoints[version]) if len(checkpoints[version]) == max(checkpoints[version].values()) else [])
-        if whole:
-            return version, whole
-    return -1, []
 
 
 def _file(body: Mapping[str, Any]) -> TableFile:

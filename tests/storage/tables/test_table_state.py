@@ -13,8 +13,9 @@ import pytest
 from deltalake import DeltaTable
 
 from lastword.compaction.errors import CorruptLog
+from lastword.storage.delta.tables import checkpoint_version
 from lastword.storage.files.paths import filesystem_of
-from lastword.storage.tables.table_state import TableCommit, TableState, checkpoint_version, is_known, read_state
+from lastword.storage.tables.table_state import TableCommit, TableState, is_known, read_state
 from tests.storage.tables.kept import Kept
 from tests.storage.tables.strangers import actions_of, commit, commit_path, versions
 
