@@ -111,8 +111,12 @@ class LastRecord:
         return self.value is None and self.moved is None
 
     def behind(self, before: LastRecord | None) -> LastRecord:
-        """Return the record as it is behind the one before it of its key."""
-        return replace(self, moved=before.moved) if before is not None and self.may_be_behind_a_deletion else self
+        """Return the record as it is behind the one before it of its key.
+
+        It carries no row that is known by a guessed position: events between the two may have been refused, and nothing would tell.
+        """
+        moved = None if before is None else before.moved
+        return replace(self, moved=moved) if moved is not None and not moved.is_guessed and self.may_be_behind_a_deletion else self
 
 
 def columns_since(headers: Iterable[Mapping[str, Any]] | None) -> str | None:
@@ -186,10 +190,10 @@ class UnchangedColumns:
         for row, key in enumerate(keys):
             record = LastRecord(values[row], sequences[row])
             if row not in notes:
+                if values[row] is None and key in last and last[key].moved is not None:  # a tombstone behind a deletion is part of it
+                    record = records[row] = replace(record, moved=last[key].moved)
                 if key in last:
-                    record = last[key] = record.behind(last[key])
-                if record.moved is not None:
-                    records[row] = record
+                    last[key] = record
                 continue
             record, missing = self._record(key, record, notes[row], last)
             if missing:

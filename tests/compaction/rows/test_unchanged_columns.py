@@ -217,6 +217,10 @@ def test_a_deletion_that_comes_again_keeps_the_row_that_it_took_away(*, is_noted
     for batch in ([goes], [row], [("old", None, "7", None)]):
         between.resolve(_batch(*batch))
     assert list(between.resolve(_batch(comes)).refused) == [0], "a row stands between the deletion and the tombstone"
+    guessed = UnchangedColumns(_POLICY, _Log(old=LastRecord(_row("long"), "1")))
+    for batch in ([("old", None, "1", _note(new_key="new", is_guessed=True))], [("old", None, "1", None)]):
+        guessed.resolve(_batch(*batch))
+    assert list(guessed.resolve(_batch(comes)).refused) == [0], "events between the deletion and the tombstone may have been refused"
     other = UnchangedColumns(_POLICY, _Log(old=LastRecord(None, "5", _moved())))
     assert _headers(other.resolve(_batch(("old", None, "7", _note(new_key="new")), ("old", None, "8", _note(new_key="x"))))) == [[], []]
 

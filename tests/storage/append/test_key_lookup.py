@@ -119,6 +119,7 @@ def test_the_last_record_of_a_key_is_found_in_its_row_group(tmp_path: Path) -> N
         pytest.param("moved | live | tombstone", None, id="a row between them"),
         pytest.param("moved | live tombstone", None, id="a row between them, in the file of the tombstone"),
         pytest.param("moved live", None, id="a row behind it"),
+        pytest.param("guessed | tombstone", None, id="of a guessed position"),
         pytest.param("tombstone", None, id="no deletion"),
     ],
 )
@@ -128,6 +129,11 @@ def test_a_tombstone_has_the_row_of_the_deletion_that_it_is_behind(tmp_path: Pat
     header = {"key": MOVED, "value": msgspec.json.encode(Moved("r", "new"))}
     records: dict[str, dict[str, Any]] = {
         "moved": {"key": "k", "value": None, "headers": [header]},
+        "guessed": {
+            "key": "k",
+            "value": None,
+            "headers": [{"key": MOVED, "value": msgspec.json.encode(Moved("r", "new", is_guessed=True))}],
+        },
         "tombstone": {"key": "k", "value": None},
         "live": {"key": "k", "value": "v"},
         "other": {"key": "other", "value": "v"},
