@@ -283,6 +283,20 @@ def _nulls(names: Sequence[str], columns: Mapping[str, pa.Array], count: int) ->
     return pa.array([f'{{"columns":[{listed}]}}' if listed else None for listed in missing], pa.string())
 
 
+def missing_of_schema(names: Sequence[str], first: Sequence[RowText]) -> list[str]:
+    """Return the columns of a schema that none of a file's first rows has: they are null, and may come later.
+
+    Raises `WrongColumn` for one that differs from a column of the rows in case alone.
+    """
+    there = list(dict.fromkeys(name for row in first for name in row.fields))
+    missing = [name for name in names if there and name not in there]
+    alike = [name for name in missing if name.casefold() in {column.casefold() for column in there if column not in names}]
+    if alike:
+        message = f"no column {', '.join(alike)}; there are {', '.join(there)}{_in_another_case(alike, there)}"
+        raise WrongColumn(message)
+    return missing
+
+
 class TextRows:
     """Turns rows of JSON or CSV into records whose values keep the text of the file; expressions see texts."""
 

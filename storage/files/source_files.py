@@ -220,6 +220,14 @@ def read_texts(
     return _whole(texts, lambda rows: sum(len(row.text) + 100 for row in rows), limits.held_bytes)
 
 
+def first_texts(
+    path: str, file_format: FileFormat, storage_options: Mapping[str, str], *, limits: FileReadLimits = _LIMITS
+) -> list[RowText]:
+    """Return the first rows of a file of JSON or CSV; what comes behind them is not read. Errors as `read_texts`."""
+    with open_stream(path, storage_options, block_bytes=limits.block_bytes) as file:
+        return next(_texts(file, file_format, limits.block_bytes), [])
+
+
 def read_lines(path: str, storage_options: Mapping[str, str], *, limits: FileReadLimits = _LIMITS) -> Iterator[list[bytes]]:
     """Yield the lines of a file, some at a time, after the whole file was read without an error. Errors as `read_texts`."""
 

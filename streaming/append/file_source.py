@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial, reduce
 from inspect import signature
@@ -94,7 +95,7 @@ def _open_format(spark: SparkSession, source: FileSource, log: TopicLog, files: 
     if source.format == "parquet":
         return _parquet(spark, source, log, files, now_ms)
     if source.schema_ddl:
-        return _with_schema(spark, source, log, now_ms)
+        return _with_schema(spark, source, log, files, now_ms)
     return _as_they_stand(spark, source, log, files)
 
 
@@ -313,9 +314,11 @@ def _time(text: Column) -> Column:
     return millis.otherwise(F.when(~text.rlike(r"^-?\d+$"), text.try_cast("timestamp")))
 
 
-def _with_schema(spark: SparkSession, source: FileSource, log: TopicLog, now_ms: int) -> OpenSource:
+def _with_schema(spark: SparkSession, source: FileSource, log: TopicLog, files: Sequence[FoundFile], now_ms: int) -> OpenSource:
     """Open files whose columns have the types of a schema."""
     schema = given_schema(source)
+    with suppress(OSError):  # the query says so when it reads the file
+        _report_absent(source, log, schema.names, _first_names(source, files, log.storage_options)[0])
     read = partial(read_as_they_stand, file_format_of(source), log.storage_options, None)
     return _as_source(_cast_columns(_stream(spark, source, log, read, {TEXT: "string"}), schema, source), schema, source, log, now_ms)
 
@@ -388,13 +391,19 @@ def _named_columns(spark: SparkSession, source: FileSource, log: TopicLog, files
     names, wrong = _first_names(source, files, log.storage_options)
     if source.name not in log.decisions().queries:
         _check_columns(source, names, wrong)
-    absent = [name for name in (*used, *source.drop) if names and name not in names]
-    alike = {name: column for name in absent for column in names if column.casefold() == name.casefold()}
+    _report_absent(source, log, [*used, *source.drop], names)
+    return _struct(used)
+
+
+def _report_absent(source: FileSource, log: TopicLog, columns: Sequence[str], names: Collection[str]) -> None:
+    """Report the columns that the first rows do not have; raise `UserError` for one that differs from a column of them in case alone."""
+    absent = [name for name in columns if names and name not in names]
+    others = [column for column in names if column not in columns]
+    alike = {name: column for name in absent for column in others if column.casefold() == name.casefold()}
     if alike:
         message = f"source {source.name}: no column {', '.join(alike)}; there are {', '.join(alike.values())}: upper and lower case differ"
         raise UserError(message)
     report_missing(absent, names, source=source.name, topic=log.name)
-    return _struct(used)
 
 
 def _struct(types: Mapping[str, str]) -> T.StructType:
@@ -436,6 +445,10 @@ def _parquet(spark: SparkSession, source: FileSource, log: TopicLog, files: Sequ
     """Open Parquet files: with the columns of a schema, or those that the first file had at the first start."""
     known = given_schema(source) if source.schema_ddl else _read_first_schema(source, log)
     first = known or _first_schema(source, files, log.storage_options)
+    if source.schema_ddl:
+        there = _first_parquet_names(files, log.storage_options)
+        alike = {name.casefold() for name in there}  # Parquet's columns are taken whatever their case is
+        report_missing([name for name in first.names if there and name.casefold() not in alike], there, source=source.name, topic=log.name)
     schema = first if source.schema_ddl else _with_missing(spark, source, log, first)
     read = partial(
         read_columns_of,
@@ -450,6 +463,13 @@ def _parquet(spark: SparkSession, source: FileSource, log: TopicLog, files: Sequ
     if not source.schema_ddl:
         _remember(source, log, schema, now_ms)
     return made
+
+
+def _first_parquet_names(files: Sequence[FoundFile], options: Mapping[str, str]) -> list[str]:
+    for file in files[:_SAMPLED_FILES]:
+        with suppress(CorruptFile, OSError):  # the query says so when it reads the file
+            return list(parquet_schema(file.path, options).names)
+    return []
 
 
 def _with_missing(spark: SparkSession, source: FileSource, log: TopicLog, schema: T.StructType) -> T.StructType:

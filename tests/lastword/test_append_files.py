@@ -129,6 +129,25 @@ def test_what_is_no_stream_of_bytes_is_named(topic: ArrowTopic, path: Any) -> No
         topic.append_file(path, format="csv", key="id")
 
 
+@pytest.mark.parametrize(("name", "text"), [("a.json", '{"id":1,"name":"a"}\n'), ("a.csv", "id,name\n1,a\n")])
+def test_a_column_of_the_schema_that_the_file_lacks_is_reported(
+    topic: ArrowTopic, tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, text: str
+) -> None:
+    """It is null, and its name may be misspelt. A difference in case alone is a mistake; a file without rows says nothing."""
+    file = tmp_path / name
+    file.write_text(text)
+    assert topic.append_file(file, key="id", schema="id int, nmae string, name string").record_count == 1
+    (record,) = caplog.records
+    assert f'"columns are not in the file; they are null" topic=orders file={file} columns=nmae' in record.getMessage()
+    assert log(topic) == ['0 1={"nmae":null,"name":"a"}']
+    with pytest.raises(UserError, match="no column Name; there are id, name: upper and lower case differ"):
+        topic.append_file(file, key="id", schema="id int, Name string")
+    assert topic.append_file(file, key="id", schema="id int, name string").record_count == 1
+    file.write_text("" if name == "a.json" else "id\n")
+    assert topic.append_file(file, key="id", schema="id int, nmae string").record_count == 0
+    assert len(caplog.records) == 1
+
+
 def test_an_argument_that_is_none_is_named(topic: ArrowTopic, tmp_path: Path) -> None:
     """With those that there are."""
     (tmp_path / "a.csv").write_text("id\n1\n")

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from lastword.compaction.errors import QueryRefused, UserError
 from lastword.streaming.append.source_settings import FileSource
 from lastword.streaming.append.sources import open_source
-from tests.pictures import by_arrow, latest, log
+from tests.pictures import T0, by_arrow, latest, log
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -251,6 +251,26 @@ def test_a_column_that_is_not_there_yet_is_null_until_it_comes(
     _run(spark, topic, _source(tmp_path / "in", **{**settings, "sequence": ["n"]}))
     assert set(latest(topic)) == {"b"}
     assert _letters(topic) == []
+
+
+@pytest.mark.parametrize("file_format", ["json", "csv", "parquet"])
+def test_a_column_of_the_schema_that_no_file_has_is_reported(
+    spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path, caplog: pytest.LogCaptureFixture, file_format: str
+) -> None:
+    """It is null; its name may be misspelt. Where files are texts, a difference in case alone is a mistake."""
+    topic = logs.create_topic("t", config=_COMPACT)
+    _write_rows(tmp_path / "in", "1", file_format, {"k": "a", "name": "plum"})
+    _run(spark, topic, _source(tmp_path / "in", format=file_format, schema="k string, nmae string, name string"))
+    (warning,) = [record.getMessage() for record in caplog.records if "not in the files yet" in record.getMessage()]
+    assert 'columns=nmae there_are="k, name"' in warning
+    assert latest(topic) == {"a": '{"nmae":null,"name":"plum"}'}
+    other = _source(tmp_path / "in", name="other", format=file_format, schema="k string, NAME string")
+    if file_format == "parquet":
+        open_source(spark, other, logs.create_topic("other").log, now_ms=T0)
+    else:
+        with pytest.raises(UserError, match="no column NAME; there are name: upper and lower case differ"):
+            open_source(spark, other, logs.create_topic("other").log, now_ms=T0)
+    assert len([record for record in caplog.records if "not in the files yet" in record.getMessage()]) == 1
 
 
 @pytest.mark.parametrize("file_format", ["json", "csv", "parquet"])
