@@ -275,9 +275,9 @@ def incremental(scale: Scale = WHOLE) -> None:
             assert topic.latest().count() == count  # noqa: S101  the dirty keys are of the first segments
             rewritten = sum(one.segments_before for one in receipts) - _PARTITIONS
             medians.append([statistics.median(column) for column in zip(*spent[1:], strict=True)])
-            index_s = max(one.index_ms for one in receipts) / 1000
+            index_s = max(receipt.index_ms for receipt in receipts) / 1000
             ratios = [f"{now / first:.2f}" for now, first in zip(medians[-1], medians[0], strict=True)]
-            seconds = [f"{one:.2f}" for one in (spent[0][0], *medians[-1], index_s)]
+            seconds = [f"{figure:.2f}" for figure in (spent[0][0], *medians[-1], index_s)]
             rows.append([f"{count:,}", *seconds, f"{rewritten} of {len(before) - _PARTITIONS}", *ratios, "< 1.5"])
     columns = [
         "clean section",

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pyspark
 
 from benchmarks.measure import WHOLE, Scale, report
-from benchmarks.memory import changes, resident_mib
+from benchmarks.memory import changes, read_resident_mib
 from lastword import LogDir, spark_session
 from tests.processes import free_port
 
@@ -86,7 +86,7 @@ def _clean(master: str, place: str) -> dict[str, Any]:
     spark.range(1_000).repartition(4).mapInArrow(lambda batches: batches, "id bigint").count()  # executors and their Python are there
     topic = LogDir(spark, place).topic("spread")
     topic.describe()
-    known, before = _tasks(spark.sparkContext.uiWebUrl), resident_mib()
+    known, before = _tasks(spark.sparkContext.uiWebUrl), read_resident_mib()
     begun = time.perf_counter()
     receipts = topic.clean()
     seconds = time.perf_counter() - begun
@@ -97,7 +97,7 @@ def _clean(master: str, place: str) -> dict[str, Any]:
     heap = runtime.Runtime.getRuntime()
     counts = [tasks[name] - known.get(name, 0) for name in sorted(tasks)]
     used = (heap.totalMemory() - heap.freeMemory()) / _MIB
-    return {"seconds": seconds, "tasks": counts, "before": before, "peak": resident_mib(), "heap": used}
+    return {"seconds": seconds, "tasks": counts, "before": before, "peak": read_resident_mib(), "heap": used}
 
 
 def _tasks(ui: str | None) -> dict[str, int]:

@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 
 from benchmarks.measure import WHOLE, Scale, in_a_process, report
-from benchmarks.memory import resident_mib
+from benchmarks.memory import read_resident_mib
 from lastword import LogDir
 from lastword.service.table_settings import TableSettings
 from lastword.service.tables import TableSupervisor
@@ -115,9 +115,9 @@ def _step(folder: str, count: int) -> None:
 
 def _measured(thing: Callable[[str, int], None], folder: str, count: int) -> dict[str, float]:
     LogDir(folder).topic("t").describe()
-    before, began = resident_mib(), time.perf_counter()
+    before, began = read_resident_mib(), time.perf_counter()
     thing(folder, count)
-    return {"before": before, "peak": resident_mib(), "seconds": time.perf_counter() - began}
+    return {"before": before, "peak": read_resident_mib(), "seconds": time.perf_counter() - began}
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from benchmarks.measure import WHOLE, Scale, in_a_process, report
 from lastword import LogDir
 from lastword.compaction.planning.offset_map import map_entries
 from lastword.storage.cleaning.limits import CLEANING_LIMITS
-from lastword.storage.cleaning.offset_map import KEY_COLUMNS, OffsetMap
+from lastword.storage.cleaning.offset_map import PLAIN_COLUMNS, OffsetMap
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,11 +66,8 @@ def run(scale: Scale = WHOLE) -> None:
     report("(e) bytes of an entry of the offset map, keys of 16 B", rows, ["entries", "held", "while it is folded"])
 
 
-def resident_mib(line: str = "VmHWM", *, process: int | None = None) -> float:
-    """Return a line of the kernel's account of the memory of a process (this process by default), in MiB.
-
-    VmHWM is its peak, VmRSS what it has now.
-    """
+def read_resident_mib(line: str = "VmHWM", *, process: int | None = None) -> float:
+    """Return how much memory a process (this one by default) takes, in MiB: VmRSS is what it takes now, VmHWM its peak."""
     lines = Path(f"/proc/{process or 'self'}/status").read_text(encoding="ascii").splitlines()
     return next(int(text.split()[1]) / 1024 for text in lines if text.startswith(line))
 
@@ -78,21 +75,18 @@ def resident_mib(line: str = "VmHWM", *, process: int | None = None) -> float:
 def _clean(folder: str) -> dict[str, Any]:
     topic = LogDir(folder, settings=_SETTINGS).topic("memory")
     topic.describe()
-    before, rounds = resident_mib(), 0
+    before, rounds = read_resident_mib(), 0
     while topic.clean():
         rounds += 1
-    return {"before": before, "peak": resident_mib(), "rounds": rounds}
+    return {"before": before, "peak": read_resident_mib(), "rounds": rounds}
 
 
 def _map(entries: str) -> dict[str, Any]:
     count = int(entries)
     each = min(count, 250_000)
     assert map_entries(LogDir("nowhere").service_config) >= count  # noqa: S101  the default budget has room for all
-    nulls = {name: pa.nulls(each, pa.int64()) for name in KEY_COLUMNS if name not in {"key", "offset"}}
-    parts = [
-        pa.table({"key": changes(each, 0, 1, 0).column("key"), "offset": pa.array(np.arange(each)), **nulls}).select(list(KEY_COLUMNS))
-    ]
-    before = resident_mib("VmRSS")
+    parts = [pa.table({"key": changes(each, 0, 1, 0).column("key"), "offset": pa.array(np.arange(each))}).select(PLAIN_COLUMNS)]
+    before = read_resident_mib("VmRSS")
     offsets = OffsetMap(first_dirty_offset=0, end_offset=2**62, aborted=frozenset(), min_batch_keys=CLEANING_LIMITS.min_batch_keys)
     for number in range(count // each):
         keys = np.arange(number * each, (number + 1) * each, dtype=np.uint64)
@@ -101,7 +95,7 @@ def _map(entries: str) -> dict[str, Any]:
         offsets.add("file", part)
     held = len(offsets.keys)
     assert held == count  # noqa: S101
-    return {"held": (resident_mib("VmRSS") - before) * _MIB / count, "peak": (resident_mib() - before) * _MIB / count}
+    return {"held": (read_resident_mib("VmRSS") - before) * _MIB / count, "peak": (read_resident_mib() - before) * _MIB / count}
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.measure import WHOLE, Scale, in_a_process, report
-from benchmarks.memory import resident_mib
+from benchmarks.memory import read_resident_mib
 from lastword import LogDir, spark_session
 from lastword.streaming.cleaning.scheduler import MaintenanceScheduler
 from tests.processes import free_port
@@ -61,7 +61,7 @@ def _measure(thing: Callable[[], Any]) -> tuple[str, Any]:
 
 
 def _add_peak(figures: dict[str, str]) -> dict[str, str]:
-    return {**figures, "peak of the process": f"{resident_mib():.0f} MiB"}
+    return {**figures, "peak of the process": f"{read_resident_mib():.0f} MiB"}
 
 
 def _pairs(keys: np.ndarray[Any, Any], number: int) -> pa.Table:
@@ -99,7 +99,7 @@ def _measure_topics(folder: str, count: int) -> dict[str, str]:
             time.sleep(seconds)
             idle = (_processor_seconds(service.pid) - spent) / seconds
             pages = {path: _measure(functools.partial(_get, web, path))[0] for path in ("/", "/topics/topic-0003", "/metrics")}
-            peak = resident_mib(process=service.pid)
+            peak = read_resident_mib(process=service.pid)
         finally:
             service.terminate()
     return {
@@ -162,7 +162,7 @@ def _measure_partitions_on_spark(folder: str, count: int) -> dict[str, str]:
     figures["cleaning"] = _measure(topic.clean)[0]
     figures["latest(), counted"], latest = _measure(lambda: topic.latest().count())
     assert latest == count * 10  # noqa: S101
-    figures["peak of the JVM"] = f"{max(resident_mib(process=child) for child in _list_children(os.getpid())):.0f} MiB"
+    figures["peak of the JVM"] = f"{max(read_resident_mib(process=child) for child in _list_children(os.getpid())):.0f} MiB"
     return _add_peak(figures)
 
 
@@ -189,9 +189,9 @@ def _measure_records(folder: str, count: int) -> dict[str, str]:
         return rounds
 
     cleaned, rounds = _measure(clean)
-    found = {"cleaned": f"{cleaned}, {rounds} rounds", "peak after cleaning": f"{resident_mib():.0f} MiB"}
+    found = {"cleaned": f"{cleaned}, {rounds} rounds", "peak after cleaning": f"{read_resident_mib():.0f} MiB"}
     found["typed table"], _ = _measure(lambda: topic.materialize(f"{folder}/table", schema="n bigint, note string"))
-    found["peak after the table"] = f"{resident_mib():.0f} MiB"
+    found["peak after the table"] = f"{read_resident_mib():.0f} MiB"
     found["one key"], key = _measure(lambda: topic.get("7"))
     assert key is not None  # noqa: S101
     assert topic.describe().record_count < count  # noqa: S101

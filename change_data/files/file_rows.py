@@ -16,18 +16,19 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
 from lastword.change_data.columns.json_rows import NULL, NoEvent, canonical_object, canonical_value, excerpt, fields_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     #: The columns of a row, each as JSON text.
     Fields = Mapping[str, msgspec.Raw]
 
+T = TypeVar("T")
 _is_whole: Final = re.compile(rb"0|-?[1-9]\d*").fullmatch
 _SPACED_COLON: Final = re.compile(rb'"[ \t\r\n]+:')
 _LIST: Final = msgspec.json.Decoder(list[msgspec.Raw])
@@ -123,48 +124,54 @@ def _has_more_names(text: bytes, count: int) -> bool:
     return text.count(b":") > count and (text.count(b'":') > count or _SPACED_COLON.search(text) is not None)
 
 
-def json_lines(
+def decode_json_lines(
     lines: Iterable[bytes], encoding: str, *, lines_at_a_time: int = 10_000, bytes_at_a_time: int = 2**24
 ) -> Iterator[list[RowText]]:
-    """Yield the rows of a file of JSON, an object a line; blank lines are none. Raises `CorruptFile` for another encoding."""
+    """Yield the rows of a file with a JSON object in each line, a list at a time; blank lines are skipped.
+
+    Raises `CorruptFile` for another encoding.
+    """
     number = 1
-    for block in _blocks(lines, lines_at_a_time, bytes_at_a_time):
+    for block in cut_into_blocks(lines, len, most_items=lines_at_a_time, most_bytes=bytes_at_a_time):
         if number == 1:
             block[0] = without_mark(block[0], encoding)  # the mark belongs to the file
         texts = [line.rstrip(b"\r\n") for line in block]
-        rows = _rows_together([text for text in texts if text.strip()], encoding)
+        rows = _decode_together([text for text in texts if text.strip()], encoding)
         if rows is None:
-            rows = [_row_of_line(at, text, encoding) for at, text in enumerate(texts, start=number) if text.strip()]
+            rows = [_decode_line(at, text, encoding) for at, text in enumerate(texts, start=number) if text.strip()]
         if rows:
             yield rows
         number += len(block)
 
 
-def _blocks(lines: Iterable[bytes], most_lines: int, most_bytes: int) -> Iterator[list[bytes]]:
-    block, size = list[bytes](), 0
-    for line in lines:
-        block.append(line)
-        size += len(line)
-        if len(block) == most_lines or size >= most_bytes:
+def cut_into_blocks(
+    items: Iterable[T], bytes_of: Callable[[T], int], *, most_items: int = 10_000, most_bytes: int = 2**24
+) -> Iterator[list[T]]:
+    """Yield items in lists; a list ends at `most_items`, or with the item that brings it to `most_bytes`."""
+    block, size = list[T](), 0
+    for item in items:
+        block.append(item)
+        size += bytes_of(item)
+        if len(block) == most_items or size >= most_bytes:
             yield block
             block, size = [], 0
     if block:
         yield block
 
 
-def _row_of_line(number: int, text: bytes, encoding: str) -> RowText:
-    row = _row(text, encoding)
+def _decode_line(number: int, text: bytes, encoding: str) -> RowText:
+    row = _decode_row(text, encoding)
     return row if row.malformed is None else RowText(malformed=row.malformed, detail=f"line {number}: {row.detail}")
 
 
-def _rows_together(texts: Sequence[bytes], encoding: str) -> list[RowText] | None:
-    """Return the rows of some lines, decoded as one array, which is faster; None where something may be wrong with one of them."""
+def _decode_together(texts: Sequence[bytes], encoding: str) -> list[RowText] | None:
+    """Return the rows of some lines, decoded as one array, which is faster; None if anything may be wrong with a line."""
     if encoding.upper() != "UTF-8":
         return None
     array = b"[" + b",".join(texts) + b"]"
     try:
         array.decode()
-        if [bytes(text) for text in _LIST.decode(array)] != texts:  # a line may hold two rows, or half of one
+        if [bytes(text) for text in _LIST.decode(array)] != texts:  # a line may hold two rows, or half a row
             return None
         rows = _OBJECTS.decode(array)
         if array.count(b'":') > sum(map(len, rows)) or _SPACED_COLON.search(array):
@@ -175,7 +182,7 @@ def _rows_together(texts: Sequence[bytes], encoding: str) -> list[RowText] | Non
     return [RowText(text=text, fields=fields) for text, fields in zip(texts, rows, strict=True)]
 
 
-def json_document(text: bytes, encoding: str) -> Iterator[RowText]:
+def decode_json_document(text: bytes, encoding: str) -> Iterator[RowText]:
     """Yield the rows of a file that is one JSON object, or an array of them. Raises `CorruptFile` for one that is neither."""
     text = without_mark(text, encoding)
     try:
@@ -188,10 +195,10 @@ def json_document(text: bytes, encoding: str) -> Iterator[RowText]:
     except (msgspec.DecodeError, NoEvent, RecursionError) as error:
         message = f"it is neither one JSON object nor an array of them (multiLine): {error}"
         raise CorruptFile(message) from None
-    yield from (_row(row, "UTF-8") for row in rows)
+    yield from (_decode_row(row, "UTF-8") for row in rows)
 
 
-def _row(text: bytes, encoding: str) -> RowText:
+def _decode_row(text: bytes, encoding: str) -> RowText:
     try:
         decoded = text.decode(encoding)
     except UnicodeDecodeError as error:

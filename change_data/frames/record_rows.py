@@ -59,7 +59,7 @@ from lastword.compaction.rows.input_columns import (
 from lastword.compaction.rows.validation import Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from lastword.change_data.files.file_rows import RowText
     from lastword.change_data.frames.row_words import RowWords
@@ -283,18 +283,23 @@ def _nulls(names: Sequence[str], columns: Mapping[str, pa.Array], count: int) ->
     return pa.array([f'{{"columns":[{listed}]}}' if listed else None for listed in missing], pa.string())
 
 
-def missing_of_schema(names: Sequence[str], first: Sequence[RowText]) -> list[str]:
+def find_missing_columns(names: Sequence[str], first: Sequence[RowText]) -> list[str]:
     """Return the columns of a schema that none of a file's first rows has: they are null, and may come later.
 
-    Raises `WrongColumn` for one that differs from a column of the rows in case alone.
+    Raises `WrongColumn` for a column that differs from a column of the rows in case alone, unless the schema has both.
     """
     there = list(dict.fromkeys(name for row in first for name in row.fields))
-    missing = [name for name in names if there and name not in there]
+    missing = _missing(names, there)
     alike = [name for name in missing if name.casefold() in {column.casefold() for column in there if column not in names}]
     if alike:
         message = f"no column {', '.join(alike)}; there are {', '.join(there)}{_in_another_case(alike, there)}"
         raise WrongColumn(message)
     return missing
+
+
+def _missing(names: Iterable[str], there: Collection[str]) -> list[str]:
+    """Return the names, each once, that are not there; none if nothing is known of what is there."""
+    return [name for name in dict.fromkeys(names) if there and name not in there]
 
 
 class TextRows:
@@ -329,9 +334,7 @@ class TextRows:
 
     def missing_columns(self, rows: Sequence[RowText]) -> list[str]:
         """Return the columns of expressions and of `drop` that none of a file's first rows has: they are null, and may come later."""
-        names = {name for row in rows for name in row.fields}
-        used = [*self._in_expressions, *self._words.drop]
-        return [name for name in dict.fromkeys(used) if names and name not in names]
+        return _missing([*self._in_expressions, *self._words.drop], {name for row in rows for name in row.fields})
 
     def records(self, rows: Sequence[RowText]) -> pa.RecordBatch:
         """Return rows as input rows of an append; a row that is refused says why in `REFUSAL`, and keeps its text in `MALFORMED`."""

@@ -106,17 +106,17 @@ class LastRecord:
         return LastRecord(value, sequence or "", _moved_of(headers), _filled_since(headers))
 
     @property
-    def may_be_behind_a_deletion(self) -> bool:
-        """Whether this is a tombstone that carries no row: if it is behind a deletion, it is a part of it, and that one may carry a row."""
+    def may_inherit(self) -> bool:
+        """Whether this is a tombstone that carries no row: it may belong to a deletion before it, which does."""
         return self.value is None and self.moved is None
 
-    def behind(self, before: LastRecord | None) -> LastRecord:
-        """Return the record as it is behind the one before it of its key.
+    def inherit_row(self, before: LastRecord | None) -> LastRecord:
+        """Return the record with the row that the record before it of the same key carries, if this is a tombstone without a row.
 
-        It carries no row that is known by a guessed position: events between the two may have been refused, and nothing would tell.
+        A row with a guessed position is not inherited: events between the two records may have been refused, unknown to the log.
         """
         moved = None if before is None else before.moved
-        return replace(self, moved=moved) if moved is not None and not moved.is_guessed and self.may_be_behind_a_deletion else self
+        return replace(self, moved=moved) if moved is not None and not moved.is_guessed and self.may_inherit else self
 
 
 def columns_since(headers: Iterable[Mapping[str, Any]] | None) -> str | None:
@@ -152,7 +152,7 @@ class Records(Protocol):
     """The way to the last records of some keys in the log."""
 
     def __call__(self, keys: Collection[bytes], *, moved: AbstractSet[bytes]) -> Mapping[bytes, LastRecord]:
-        """Return them; a key that has none is left out. For the keys `moved`, a tombstone has the row of the deletion that it is behind."""
+        """Return them; a key that has none is left out. The records of the keys `moved` are as `LastRecord.inherit_row` returns them."""
 
 
 @dataclass(slots=True)
@@ -233,18 +233,22 @@ class UnchangedColumns:
         return LastRecord(value, record.sequence, None, since if is_filled else None), missing
 
     def _last_records(self, keys: AbstractSet[bytes], moved: AbstractSet[bytes]) -> dict[bytes, LastRecord]:
-        """Return the last record of each key, in the append so far or in the log; an empty one for a key without. `moved` as `Records`."""
+        """Return the last record of each key, from this append or else from the log; an empty record if there is none.
+
+        `moved` as in `Records`.
+        """
         last, settled = dict[bytes, LastRecord](), set[bytes]()
         for batch, records in self._taken:
             columns = (batch.column(name).to_pylist() for name in _KEPT)
             for at, (key, value, sequence) in enumerate(zip(*columns, strict=True)):
                 if key in keys:
                     record = records.get(at, LastRecord(value, sequence))
-                    last[key] = record.behind(last.get(key))
-                    settled |= set() if record.may_be_behind_a_deletion else {key}
+                    last[key] = record.inherit_row(last.get(key))
+                    if not record.may_inherit:
+                        settled.add(key)
         wanted = (keys - last.keys()) | ((moved & last.keys()) - settled)
         of_log = self._records(wanted, moved=moved) if wanted else {}
-        return {key: last[key].behind(of_log.get(key)) if key in last else of_log.get(key, LastRecord()) for key in keys}
+        return {key: last[key].inherit_row(of_log.get(key)) if key in last else of_log.get(key, LastRecord()) for key in keys}
 
 
 def _moved_row(old: LastRecord, new_key: bytes, position: str) -> tuple[bytes | None, str]:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from lastword.change_data.events.envelopes import Envelope
 from lastword.change_data.events.event_rows import event_rows, event_table, line_events
 from lastword.change_data.frames.json_columns import WrongColumn
-from lastword.change_data.frames.record_rows import TextRows, TypedRows, empty_batch, missing_of_schema
+from lastword.change_data.frames.record_rows import TextRows, TypedRows, empty_batch, find_missing_columns
 from lastword.change_data.frames.row_words import RowArguments, RowWords, row_words
 from lastword.change_data.frames.sql_expressions import WrongExpression
 from lastword.change_data.frames.typed_texts import TypedTexts, schema_of_ddl
@@ -28,7 +28,7 @@ from lastword.storage.append.writing import ArrowRows
 from lastword.storage.files.file_format import FILE_OPTIONS, FileFormat, check_file_options
 from lastword.storage.files.input_files import find_format, naming_file, spool, typed_batches, typed_schema
 from lastword.storage.files.locations import location_of
-from lastword.storage.files.source_files import first_texts, read_lines, read_texts
+from lastword.storage.files.source_files import read_first_texts, read_lines, read_texts
 from lastword.storage.ledger.table_columns import keep_columns
 from lastword.streaming.events import logger
 
@@ -59,7 +59,7 @@ class GivenRows(NamedTuple):
     missing: tuple[str, ...] = ()
 
     def report_missing(self, log: TopicLog, path: str | PathLike[str] | IO[bytes]) -> None:
-        """Log a warning for the columns that the first rows of a file do not have: such a column is null."""
+        """Log a warning that names the columns which the first rows of a file do not have: their values are null."""
         if self.missing:
             _LOG.warning("columns are not in the file; they are null", topic=log.name, file=_name(path), columns=", ".join(self.missing))
 
@@ -274,7 +274,7 @@ def _read_text_file(
     path: str, location: str, file_format: FileFormat, words: RowWords, *, schema: str, options: Mapping[str, str]
 ) -> GivenRows:
     """Return a file of JSON or CSV: as it stands, or with the columns of a schema."""
-    read, first = partial(read_texts, location, file_format, options), first_texts(location, file_format, options)
+    read, first = partial(read_texts, location, file_format, options), read_first_texts(location, file_format, options)
     if schema:
         texts = TypedTexts(schema_of_ddl(schema), are_texts=file_format.name == "csv")
         typed = TypedRows(words, texts.schema)
@@ -283,7 +283,7 @@ def _read_text_file(
             as_read = texts.read(rows)
             return typed.records(as_read.rows, as_read)
 
-        missing = missing_of_schema(texts.schema.names, first)
+        missing = find_missing_columns(texts.schema.names, first)
         return GivenRows(_batches(path, records_of, read, records_of([]), words.policy), typed.table_columns, tuple(missing))
     records = TextRows(words)
     records.check_first(first)

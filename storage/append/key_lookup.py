@@ -127,14 +127,14 @@ class KeyLookup:
             if not unsettled:
                 break
             of_file, settled = self._records(path, pa.array(list(unsettled), pa.binary()))
-            records |= {key: records[key].behind(record) if key in records else record for key, record in of_file.items()}
+            records |= {key: records[key].inherit_row(record) if key in records else record for key, record in of_file.items()}
             unsettled -= settled | (of_file.keys() - moved)
         return records
 
     def _records(self, path: str, keys: pa.Array) -> tuple[dict[bytes, LastRecord], set[bytes]]:
-        """Return the last records of keys in one file, and of which of them an earlier file can say no more: `LastRecord.behind`.
+        """Return the last records of keys in one file, and the keys for which no earlier file matters (`LastRecord.inherit_row`).
 
-        Values are read only of row groups that have one of them.
+        Values are read only of row groups that hold any of the keys.
         """
         narrow = row_groups(self.location, self.storage_options, path, ("key", "control"))
         hits = [len(_data_of(group.read(), keys)) > 0 for group in narrow]
@@ -145,8 +145,9 @@ class KeyLookup:
         for group, is_hit in zip(groups, hits, strict=True):
             for row in _data_of(group.read(), keys).to_pylist() if is_hit else ():
                 record = LastRecord.of(row["value"], row["source_sequence"], row["headers"])
-                records[row["key"]] = record.behind(records.get(row["key"]))
-                settled |= set() if record.may_be_behind_a_deletion else {row["key"]}
+                records[row["key"]] = record.inherit_row(records.get(row["key"]))
+                if not record.may_inherit:
+                    settled.add(row["key"])
         return records, settled
 
     def highest_in(self, places: Collection[Place]) -> dict[Place, str]:

@@ -1,4 +1,4 @@
-"""Hashes of the keys of clean files: they tell which files need not be read, because none of their keys comes again.
+"""Hashes of the keys of clean files, by which a cleaning knows which of these files it need not read.
 
 ```
  dirty keys     0x20 0x90
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     Hashes = NDArray[np.uint64]
 
 _SEED: Final = secrets.randbits(63)
-#: What a file takes beside its hashes: its name, the array, its place in the cache.
+#: The bytes that the cache takes for a file beside its hashes: the name, the array object, the entry.
 _FILE_BYTES: Final = 400
-#: A file that was not asked for so long may go when there is no room; until then, what is held stays:
-#: files that are asked for in turn would push each other out otherwise.
+#: A file that no cleaning has asked for in so many seconds may be dropped to make room, but no file earlier: where cleanings go through
+#: more files than fit, each would be dropped just before it is needed again.
 _IDLE_SECONDS: Final = 600.0
 
 
@@ -45,16 +45,16 @@ def hash_keys(keys: pl.Series) -> Hashes:
 
 @dataclass(slots=True, eq=False)
 class KeyHashCache:
-    """The sorted hashes of the keys of files, for several threads; the file that was not asked for longest comes first."""
+    """A cache of the sorted hashes of each file's keys, which several threads may use; the least recently used file comes first."""
 
     now: Callable[[], float] = time.monotonic
-    #: And when each file was asked for.
+    #: By file: its hashes, and when a cleaning last asked for it.
     _files: OrderedDict[str, tuple[Hashes, float]] = field(default_factory=OrderedDict)
     _bytes: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def lacks(self, file: str, wanted: Hashes) -> bool:
-        """Tell whether a file is known to hold none of some keys, whose hashes are sorted."""
+        """Tell whether the cache has a file, and none of the wanted keys is in it; `wanted` are sorted hashes."""
         with self._lock:
             if file not in self._files:
                 return False
@@ -63,7 +63,7 @@ class KeyHashCache:
         return not _have_common(hashes, wanted)
 
     def put(self, file: str, hashes: Hashes, *, max_bytes: int) -> None:
-        """Hold the hashes of the keys of a file, if there is room for them in so many bytes of all files."""
+        """Add a file with the hashes of its keys, unless all files together would take more than `max_bytes`."""
         with self._lock:
             self._drop(file)
             if not self._make_room(max_bytes - _size(hashes)):
@@ -75,12 +75,12 @@ class KeyHashCache:
             self._bytes += _size(hashes)
 
     def drop(self, file: str) -> None:
-        """Let go of a file that leaves the log."""
+        """Remove a file, if it is there."""
         with self._lock:
             self._drop(file)
 
     def _make_room(self, most_bytes: int) -> bool:
-        """Let go of idle files until the others take at most so many bytes; tell whether they do."""
+        """Remove idle files until the others take at most so many bytes; tell whether that was possible."""
         while self._bytes > most_bytes:
             oldest = next(iter(self._files), None)
             if oldest is None or self.now() - self._files[oldest][1] < _IDLE_SECONDS:
@@ -104,5 +104,5 @@ def _have_common(some: Hashes, others: Hashes) -> bool:
     return bool((many[at[at < len(many)]] == few[at < len(many)]).any())
 
 
-#: Of the files that this process cleans.
+#: The cache of all cleanings in this process.
 KEY_HASHES: Final = KeyHashCache()

@@ -22,7 +22,7 @@ class CleaningLimits:
     max_slice_bytes: int = 128 * 2**20
     #: A join or a group-by costs something by itself, so keys wait until there are so many.
     min_batch_keys: int = 2**20
-    #: The hashes of the keys of clean files may take so much memory, of all topics that the process cleans: 8 bytes a key.
+    #: The cache of hashes of clean keys (8 bytes a key) takes at most so many bytes for all topics that the process cleans.
     max_hash_bytes: int = 128 * 2**20
     row_groups: RowGroupLimits = ROW_GROUP_LIMITS
     #: From so many bytes on, the tasks of a round are spread over the executors of a cluster.

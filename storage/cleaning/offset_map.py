@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
     from lastword.storage.cleaning.key_hashes import Hashes
 
-#: What is read of a file of data records without producers, and what tells these apart in any other one.
+#: What pass 1 reads of a file that has only data records without a producer.
 PLAIN_COLUMNS: Final = ("key", "offset")
+#: What it reads of any other file, to tell control rows and aborted records from data.
 KEY_COLUMNS: Final = (*PLAIN_COLUMNS, "control", "producer_id", "txn_first_offset")
 
 
@@ -53,7 +54,7 @@ class OffsetMap:
         if missing:
             self.keyless[path] = self.keyless.get(path, 0) + missing
             keyed = keyed.filter(pc.is_valid(keyed.column("key")))
-        frame = pl.DataFrame(keyed.select(["key", "offset"]))
+        frame = pl.DataFrame(keyed.select(PLAIN_COLUMNS))
         self._held.append(frame)
         self._held_rows += len(frame)
         if self._held_rows >= max(self.min_batch_keys, len(self._folded)):
@@ -86,20 +87,19 @@ class Superseded:
     aborted: frozenset[tuple[int, int]]
     #: Keys of so many records, at least, are looked up at a time.
     min_batch_keys: int
-    #: So much memory may the hashes of the keys of clean files take, of all topics.
+    #: How many bytes the cache of hashes may take.
     max_hash_bytes: int
     cache: KeyHashCache = KEY_HASHES
-    _wanted: Hashes = field(init=False)
+    #: The sorted hashes of the keys of the map, once they are needed.
+    _wanted: Hashes | None = None
     _held: list[_HeldFile] = field(default_factory=list)
     _held_rows: int = 0
     _matches: list[NDArray[np.int64]] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        """Hash the keys of the map."""
-        self._wanted = np.sort(hash_keys(self.keys["key"]))
-
     def lacks(self, place: str) -> bool:
-        """Tell whether a file is known to hold no key of the map, from when it was added before."""
+        """Tell whether an earlier cleaning has remembered the keys of a file, and none of them is in the map."""
+        if self._wanted is None:
+            self._wanted = np.sort(hash_keys(self.keys["key"]))
         return self.cache.lacks(place, self._wanted)
 
     def add(self, place: str, rows: pa.Table) -> None:
@@ -139,7 +139,7 @@ class _HeldFile:
     hashes: Hashes
 
     def has_any_of(self, offsets: NDArray[np.int64]) -> bool:
-        """Tell whether one of some ascending offsets is of a record of the file."""
+        """Tell whether the file has a record at any of some ascending offsets."""
         mine = self.records["offset"]
         return len(mine) > 0 and count_between(offsets, mine[0], mine[-1]) > 0
 

@@ -2,14 +2,14 @@
 
 ```
  map       dirty files: key, offset            newest offset of each key (`offset_map`)
- ask       clean files: key, offset            which records give way (`offset_map`; a file that is known to have none of the keys is not
-                                               read: `key_hashes`); special rows: which segments change beside
+ ask       clean files: key, offset            which records are superseded (`offset_map`; files that are remembered to have none of the
+                                               keys are not read: `key_hashes`); special rows: which segments change beside
  group     dirty segments, changed clean ones, small ones worth merging (pure)
  stream    the files of those groups, row group by row group: the rule (`fates`) decides, what stays is written in order
 ```
 
 Memory: the map and hashes of its keys, the keys of a stretch of clean files, a row group and the writer's buffer; and for all tasks of the
-process together the hashes of keys of clean files. A file of which no row is left is not read again.
+process together the hashes of keys of clean files. A file whose rows are all removed is not read again.
 """
 
 from __future__ import annotations
@@ -165,15 +165,15 @@ class _PartitionCleaning:
         offset_map = OffsetMap(task.first_dirty_offset, task.end_offset, aborted, task.limits.min_batch_keys)
         for file in self._files_of(dirty):
             if file.last_offset >= task.first_dirty_offset and file.first_offset < task.end_offset:
-                offset_map.add(file.path, self._keys(file))
+                offset_map.add(file.path, self._read_keys(file))
         self.done.map_entries = len(offset_map.keys)
         self.keyless = offset_map.keyless
         limits = task.limits
         superseded = Superseded(offset_map.keys, task.first_dirty_offset, aborted, limits.min_batch_keys, limits.max_hash_bytes)
         if self.done.map_entries:
             for file in self.mine:
-                if file.first_offset < task.first_dirty_offset and not superseded.lacks(self._place(file)):
-                    superseded.add(self._place(file), self._keys(file))
+                if file.first_offset < task.first_dirty_offset and not superseded.lacks(self._locate(file)):
+                    superseded.add(self._locate(file), self._read_keys(file))
         cleaning = CleaningPass(
             now_ms=task.now_ms,
             horizon_ms=task.horizon_ms,
@@ -192,10 +192,10 @@ class _PartitionCleaning:
         labels = {segment.label for segment in segments}
         return [file for file in self.mine if file.segment in labels]
 
-    def _place(self, file: SourceFile) -> str:
+    def _locate(self, file: SourceFile) -> str:
         return f"{self.task.location}/{file.path}"
 
-    def _keys(self, file: SourceFile) -> pa.Table:
+    def _read_keys(self, file: SourceFile) -> pa.Table:
         return self._narrow(file, KEY_COLUMNS if file.producer_rows or file.empty_rows else PLAIN_COLUMNS)
 
     def _narrow(self, file: SourceFile, columns: Sequence[str]) -> pa.Table:
@@ -272,7 +272,7 @@ class _PartitionCleaning:
         )
         try:
             for file in self._files_of(group):
-                KEY_HASHES.drop(self._place(file))
+                KEY_HASHES.drop(self._locate(file))
                 if self._count_whole(file, cleaning):
                     continue
                 columns = DATA_SCHEMA.names if self.task.writes else _COUNTED_COLUMNS

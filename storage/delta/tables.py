@@ -46,7 +46,7 @@ _LOOKS: Final = 3
 _LOG_FILE: Final = re.compile(r"\d{20}\.")
 _CHECKPOINT_INTERVAL: Final = 100
 _LAST_CHECKPOINT: Final = "_delta_log/_last_checkpoint"
-#: The file of a checkpoint: its version, and of one in several files also the number of the file, and of how many.
+#: The name of a checkpoint file: the version, and if the checkpoint has several parts, which part this is and how many there are.
 CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet")
 
 
@@ -113,7 +113,7 @@ def write_checkpoint(table: DeltaTable, storage_options: Mapping[str, str]) -> N
 
 
 def checkpoint_version(filesystem: fs.FileSystem) -> int:
-    """Return the version of the last checkpoint as the table names it; -1 for none."""
+    """Return the version of the newest checkpoint, by _last_checkpoint or else by the files in the Delta log; -1 if there is none."""
     try:
         with storage_faults(_LAST_CHECKPOINT), filesystem.open_input_stream(_LAST_CHECKPOINT) as stream:
             return int(json.loads(stream.read())["version"])
@@ -130,7 +130,10 @@ def list_delta_log(filesystem: fs.FileSystem) -> list[str]:
 
 
 def newest_checkpoint(log_files: Sequence[str]) -> tuple[int, list[str]]:
-    """Return the version of the newest whole checkpoint, and its files; -1 for none. A checkpoint of another form is none."""
+    """Return the version and the files of the newest complete checkpoint in a Delta log; -1 and no files if there is none.
+
+    V2 checkpoints are not recognized.
+    """
     checkpoints = dict[int, dict[str, int]]()
     for name in log_files:
         matched = CHECKPOINT.fullmatch(name)

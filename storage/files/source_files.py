@@ -33,8 +33,9 @@ from lastword.change_data.files.file_rows import (
     csv_header,
     csv_misfit,
     csv_row,
-    json_document,
-    json_lines,
+    cut_into_blocks,
+    decode_json_document,
+    decode_json_lines,
     without_mark,
 )
 from lastword.compaction.errors import UserError
@@ -220,10 +221,10 @@ def read_texts(
     return _whole(texts, lambda rows: sum(len(row.text) + 100 for row in rows), limits.held_bytes)
 
 
-def first_texts(
+def read_first_texts(
     path: str, file_format: FileFormat, storage_options: Mapping[str, str], *, limits: FileReadLimits = _LIMITS
 ) -> list[RowText]:
-    """Return the first rows of a file of JSON or CSV; what comes behind them is not read. Errors as `read_texts`."""
+    """Return the first rows of a JSON or CSV file without reading the rest of it. Errors as `read_texts`."""
     with open_stream(path, storage_options, block_bytes=limits.block_bytes) as file:
         return next(_texts(file, file_format, limits.block_bytes), [])
 
@@ -233,7 +234,7 @@ def read_lines(path: str, storage_options: Mapping[str, str], *, limits: FileRea
 
     def lines() -> Iterator[list[bytes]]:
         with open_stream(path, storage_options, block_bytes=limits.block_bytes) as file:
-            yield from _some(line.rstrip(b"\r\n") for line in file if line.strip())
+            yield from cut_into_blocks((line.rstrip(b"\r\n") for line in file if line.strip()), len)
 
     return _whole(lines, lambda rows: sum(map(len, rows)), limits.held_bytes)
 
@@ -306,10 +307,10 @@ def _texts(file: IO[bytes], file_format: FileFormat, block_bytes: int) -> Iterat
     if file_format.name == "csv":
         yield from _csv(file, file_format, block_bytes)
     elif file_format.multi_line:
-        yield from _some(json_document(file.read(), file_format.encoding))
+        yield from cut_into_blocks(decode_json_document(file.read(), file_format.encoding), lambda row: len(row.text))
     else:
         lines, encoding = _decode(file, file_format.encoding)
-        yield from json_lines(lines, encoding)
+        yield from decode_json_lines(lines, encoding)
 
 
 def _decode(file: IO[bytes], encoding: str) -> tuple[Iterable[bytes], str]:
@@ -321,17 +322,6 @@ def _decode(file: IO[bytes], encoding: str) -> tuple[Iterable[bytes], str]:
     except UnicodeDecodeError as error:
         message = f"it is not {encoding}: {error}"
         raise CorruptFile(message) from None
-
-
-def _some(rows: Iterable[Any], count: int = 10_000) -> Iterator[list[Any]]:
-    held = list[Any]()
-    for row in rows:
-        held.append(row)
-        if len(held) == count:
-            yield held
-            held = []
-    if held:
-        yield held
 
 
 def _csv(file: IO[bytes], file_format: FileFormat, block_bytes: int) -> Iterator[list[RowText]]:

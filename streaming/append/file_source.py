@@ -42,6 +42,7 @@ from lastword.storage.files.source_files import (
     find_files,
     parquet_schema,
     read_columns_of,
+    read_first_texts,
     read_texts,
 )
 from lastword.storage.ledger.decisions import Decision, Kind
@@ -55,7 +56,7 @@ from lastword.streaming.events import logger
 from lastword.streaming.planned_source import Planner, PollPace, planned_stream
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
@@ -316,11 +317,12 @@ def _time(text: Column) -> Column:
 
 def _with_schema(spark: SparkSession, source: FileSource, log: TopicLog, files: Sequence[FoundFile], now_ms: int) -> OpenSource:
     """Open files whose columns have the types of a schema."""
-    schema = given_schema(source)
-    with suppress(OSError):  # the query says so when it reads the file
-        _report_absent(source, log, schema.names, _first_names(source, files, log.storage_options)[0])
-    read = partial(read_as_they_stand, file_format_of(source), log.storage_options, None)
-    return _as_source(_cast_columns(_stream(spark, source, log, read, {TEXT: "string"}), schema, source), schema, source, log, now_ms)
+    schema, file_format, options = given_schema(source), file_format_of(source), log.storage_options
+    read = partial(read_as_they_stand, file_format, options, None)
+    rows = _cast_columns(_stream(spark, source, log, read, {TEXT: "string"}), schema, source)
+    names = _first_columns(files, lambda path: [name for row in read_first_texts(path, file_format, options) for name in row.fields])
+    _report_absent(source, log, schema.names, names, declared=schema.names)
+    return _as_source(rows, schema, source, log, now_ms)
 
 
 def _as_source(rows: DataFrame, schema: T.StructType, source: FileSource, log: TopicLog, now_ms: int) -> OpenSource:
@@ -395,10 +397,15 @@ def _named_columns(spark: SparkSession, source: FileSource, log: TopicLog, files
     return _struct(used)
 
 
-def _report_absent(source: FileSource, log: TopicLog, columns: Sequence[str], names: Collection[str]) -> None:
-    """Report the columns that the first rows do not have; raise `UserError` for one that differs from a column of them in case alone."""
+def _report_absent(
+    source: FileSource, log: TopicLog, columns: Sequence[str], names: Collection[str], *, declared: Collection[str] = ()
+) -> None:
+    """Report the columns that are not among `names`, those of the first rows.
+
+    Raises `UserError` for a column that differs from a name in case alone, unless that name is `declared`, too.
+    """
     absent = [name for name in columns if names and name not in names]
-    others = [column for column in names if column not in columns]
+    others = [column for column in names if column not in declared]
     alike = {name: column for name in absent for column in others if column.casefold() == name.casefold()}
     if alike:
         message = f"source {source.name}: no column {', '.join(alike)}; there are {', '.join(alike.values())}: upper and lower case differ"
@@ -446,7 +453,7 @@ def _parquet(spark: SparkSession, source: FileSource, log: TopicLog, files: Sequ
     known = given_schema(source) if source.schema_ddl else _read_first_schema(source, log)
     first = known or _first_schema(source, files, log.storage_options)
     if source.schema_ddl:
-        there = _first_parquet_names(files, log.storage_options)
+        there = _first_columns(files, lambda path: parquet_schema(path, log.storage_options).names)
         alike = {name.casefold() for name in there}  # Parquet's columns are taken whatever their case is
         report_missing([name for name in first.names if there and name.casefold() not in alike], there, source=source.name, topic=log.name)
     schema = first if source.schema_ddl else _with_missing(spark, source, log, first)
@@ -465,11 +472,13 @@ def _parquet(spark: SparkSession, source: FileSource, log: TopicLog, files: Sequ
     return made
 
 
-def _first_parquet_names(files: Sequence[FoundFile], options: Mapping[str, str]) -> list[str]:
+def _first_columns(files: Sequence[FoundFile], columns_of: Callable[[str], Iterable[str]]) -> dict[str, None]:
+    """Return the columns of the first files, in their order."""
+    names = dict[str, None]()
     for file in files[:_SAMPLED_FILES]:
         with suppress(CorruptFile, OSError):  # the query says so when it reads the file
-            return list(parquet_schema(file.path, options).names)
-    return []
+            names |= dict.fromkeys(columns_of(file.path))
+    return names
 
 
 def _with_missing(spark: SparkSession, source: FileSource, log: TopicLog, schema: T.StructType) -> T.StructType:

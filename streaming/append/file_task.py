@@ -100,10 +100,11 @@ def read_as_they_stand(
     for rows in read_texts(path, file_format, options):
         refused = {at: (row.malformed, row.detail) for at, row in enumerate(rows) if row.malformed is not None}
         keys, values = list[bytes | None]([None] * len(rows)), list[bytes | None]([None] * len(rows))
-        for at, row in enumerate(rows if columns is not None else ()):
+        for at, row in enumerate(rows):
+            if columns is None or row.malformed is not None:
+                continue
             try:
-                if columns is not None and row.malformed is None:
-                    keys[at], values[at] = columns.key_of(row.fields), columns.value_of(row.fields)
+                keys[at], values[at] = columns.key_of(row.fields), columns.value_of(row.fields)
             except NoEvent as error:
                 refused[at] = row.text.decode(), str(error)
         texts = [None if at in refused else row.text for at, row in enumerate(rows)]

@@ -22,9 +22,9 @@ from lastword.change_data.files.file_rows import (
     csv_header,
     csv_misfit,
     csv_row,
+    decode_json_document,
+    decode_json_lines,
     fields_of_row,
-    json_document,
-    json_lines,
 )
 from lastword.compaction.rows.input_columns import REFUSAL
 
@@ -125,7 +125,7 @@ def test_a_name_that_comes_again_elsewhere_is_no_column_twice(row: str) -> None:
 )
 def test_a_line_that_is_no_object_is_malformed_and_says_why(line: bytes, why: str) -> None:
     """The lines around it are rows."""
-    [[first, bad, last]] = json_lines([b'\xef\xbb\xbf{"k":1}\n', b"\n", line, b'{"k":2}\r\n'], "UTF-8")
+    [[first, bad, last]] = decode_json_lines([b'\xef\xbb\xbf{"k":1}\n', b"\n", line, b'{"k":2}\r\n'], "UTF-8")
     assert (first.text, last.text) == (b'{"k":1}', b'{"k":2}')
     assert bad.malformed is not None
     assert why in bad.detail
@@ -174,7 +174,7 @@ def test_a_line_is_the_same_row_whatever_lines_stand_beside_it(encoding: str, li
     for _ in range(400):
         lines = chance.choices(_HOSTILE, k=chance.randint(1, 8)) if chance.random() < 0.7 else [b'{"a":1}'] * chance.randint(1, 8)
         sizes = {"lines_at_a_time": lines_at_a_time, "bytes_at_a_time": bytes_at_a_time}
-        blocks = list(json_lines([line + b"\r\n" for line in lines], encoding, **sizes))
+        blocks = list(decode_json_lines([line + b"\r\n" for line in lines], encoding, **sizes))
         assert all(0 < len(block) <= lines_at_a_time for block in blocks)
         rows = list(chain.from_iterable(blocks))
         alone = [(number, line) for number, line in enumerate(lines, start=1) if line.strip()]
@@ -200,7 +200,7 @@ def test_a_line_is_the_same_row_whatever_lines_stand_beside_it(encoding: str, li
 )
 def test_a_document_is_one_object_or_an_array_of_them(text: str, encoding: str, rows: list[str]) -> None:
     """A multi-line JSON file holds one object or an array of objects, in any supported encoding."""
-    assert [row.text.decode() for row in json_document(text.encode(encoding), encoding)] == rows
+    assert [row.text.decode() for row in decode_json_document(text.encode(encoding), encoding)] == rows
 
 
 @pytest.mark.parametrize(
@@ -216,8 +216,8 @@ def test_a_document_is_one_object_or_an_array_of_them(text: str, encoding: str, 
 def test_a_document_that_is_neither_is_a_corrupt_file(text: bytes, why: str) -> None:
     """There is no row to keep of it."""
     with pytest.raises(CorruptFile, match=why):
-        list(json_document(text, "UTF-8"))
-    (bad,) = json_document(b"[7]", "UTF-8")
+        list(decode_json_document(text, "UTF-8"))
+    (bad,) = decode_json_document(b"[7]", "UTF-8")
     assert bad.malformed == "7"
 
 
@@ -252,7 +252,7 @@ def test_each_line_is_a_row_or_malformed_and_none_is_changed(lines: list[dict[st
     wide = texts and texts[0][:2] in {b"\xff\xfe", b"\xfe\xff"}
     kept = [text for number, text in enumerate(texts) if (text if number else text.removeprefix(b"\xef\xbb\xbf")).strip()]
     try:
-        rows = list(chain.from_iterable(json_lines([*texts, blank.encode()], "UTF-8")))
+        rows = list(chain.from_iterable(decode_json_lines([*texts, blank.encode()], "UTF-8")))
     except CorruptFile:
         assert wide
         return

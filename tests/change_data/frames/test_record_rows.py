@@ -16,7 +16,7 @@ import pytest
 
 from lastword.change_data.files.file_rows import RowText, fields_of_row
 from lastword.change_data.frames.json_columns import WrongColumn
-from lastword.change_data.frames.record_rows import TextRows, TypedRows, empty_batch, missing_of_schema
+from lastword.change_data.frames.record_rows import TextRows, TypedRows, empty_batch, find_missing_columns
 from lastword.change_data.frames.row_words import row_words
 from lastword.change_data.frames.sql_expressions import WrongExpression
 from lastword.change_data.frames.typed_texts import TypedTexts, schema_of_ddl
@@ -443,11 +443,11 @@ def test_the_first_rows_have_the_columns_of_the_settings() -> None:
 def test_columns_of_a_schema_may_be_missing_in_the_first_rows_but_not_differ_in_case_alone() -> None:
     """Unless the rows' column of the other case is in the schema, too. Where no row can be read, nothing is known."""
     rows = [RowText(text=line, fields=fields_of_row(line)) for line in (b'{"id":1}', b'{"id":2,"v":1}')]
-    assert missing_of_schema(["id", "nmae", "v"], rows) == ["nmae"]
-    assert missing_of_schema(["id", "v", "V"], rows) == ["V"]
-    assert missing_of_schema(["id"], [RowText(malformed="{", detail="no JSON")]) == []
+    assert find_missing_columns(["id", "nmae", "v"], rows) == ["nmae"]
+    assert find_missing_columns(["id", "v", "V"], rows) == ["V"]
+    assert find_missing_columns(["id"], [RowText(malformed="{", detail="no JSON")]) == []
     with pytest.raises(WrongColumn, match=r"^no column V; there are id, v: upper and lower case differ$"):
-        missing_of_schema(["id", "V", "nmae"], rows)
+        find_missing_columns(["id", "V", "nmae"], rows)
 
 
 def test_no_rows_of_text_are_no_records() -> None:

@@ -237,7 +237,7 @@ def test_a_clean_file_is_not_read_again_until_one_of_its_keys_comes(tmp_path: Pa
 
 
 def test_damage_of_a_clean_file_is_noticed_when_it_is_read(tmp_path: Path) -> None:
-    """A cleaning that needs none of its keys succeeds; the one that a key of it comes in names the file."""
+    """A cleaning that needs none of its keys succeeds; a cleaning that needs a key of it names the file."""
     log = DiskLog.create(tmp_path / "log")
     log.append([log.written(rows("0:a=1 1:b=1"), segment=0)])
     log.append([log.written(rows("2:c=1"), segment=2)])
